@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sam_pipeline.schema.settings.reader import fields_of
+from sam_pipeline.schema.settings import key as settings_key
+from sam_pipeline.schema.settings.key import Settings
 
 NONE = "\N{EN DASH}"
 REQUIRED = "required"
+FIRST = ("kind", "url", "name", "brokers")
+"""Keys that begin a table: they say what it is about."""
 
 
 class ConfigKey(NamedTuple):
@@ -20,18 +22,12 @@ class ConfigKey(NamedTuple):
     meaning: str
 
 
-def keys_of(config_class: Any) -> Iterator[ConfigKey]:
+def keys_of(settings: type[Settings]) -> Iterator[ConfigKey]:
     """The keys of a section or table, without the tables in it that have pages of their own."""
-    if dataclasses.is_dataclass(config_class):
-        described = {field.name: field.metadata for field in dataclasses.fields(config_class)}
-    else:
-        described = config_class.metadata()
-    for field in fields_of(config_class):
-        meaning = described[field.name].get("what")
-        if field.key and meaning:
-            yield ConfigKey(
-                field.key, _shown(field.default) if field.optional else REQUIRED, meaning
-            )
+    for key in sorted(settings.KEYS.values(), key=lambda key: key.name not in FIRST):
+        if key.meaning:
+            default = REQUIRED if key.default is settings_key.REQUIRED else _shown(key.default)
+            yield ConfigKey(key.name, default, key.meaning)
 
 
 def _shown(default: object) -> str:

@@ -23,9 +23,7 @@ from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.publisher.commands import nagios
-from sam_pipeline.publisher.settings.broker_config import BrokerTable
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.copy_config import CopyTable
+from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records.classes import MessageClass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, timedelta, timezone
+from functools import lru_cache
 
 from sam_pipeline.schema.errors import ClockNotSet
 
@@ -16,6 +17,8 @@ _EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
 _DAY = r"\d{4}-\d\d-\d\d"
 
 
+RECENT_TIMES = 1000
+"""Times to cache: results that arrive together share them."""
 NOT_BEFORE = datetime(2026, 11, 1, tzinfo=timezone.utc)
 """The date of this program: a clock that shows an earlier time was never set."""
 
@@ -81,3 +84,15 @@ def parse_day(text: str) -> date:
 def format_time(moment: datetime) -> str:
     """`2026-11-20T12:00:00Z`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+
+
+@lru_cache(maxsize=RECENT_TIMES)
+def utc(text: str) -> str:
+    """A time in any accepted format, in ours. Raises ValueError."""
+    return format_time(parse_time(text))
+
+
+@lru_cache(maxsize=10)  # all records of a batch share one `now`
+def window(now: datetime, past: timedelta, future: timedelta) -> tuple[str, str]:
+    """The times so long ago and so far ahead, between which another time may be."""
+    return format_time(now - past), format_time(now + future)

@@ -6,10 +6,9 @@ import argparse
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.schema.settings.key import POSITIVE, config_key, expected
+from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, one_of
 from sam_pipeline.schema.settings.section import Findings, examine, load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
@@ -18,8 +17,7 @@ DATABASE, ARCHIVE, AUTO = "database", "archive", "auto"
 SOURCES = (DATABASE, ARCHIVE, AUTO)
 
 
-@dataclass(frozen=True)
-class ReportConfig:
+class ReportConfig(Settings):
     """What `sam-report run` computes by default, and how long it waits for Spark."""
 
     profiles: tuple[Path, ...] = config_key(
@@ -28,7 +26,7 @@ class ReportConfig:
     source: str = config_key(
         "where closed days are read from: the `database`, the `archive`, or `auto`: the archive if"
         " its newest version of a day includes all changes that the database knows of",
-        expected(f"one of {', '.join(SOURCES)}", SOURCES.__contains__),
+        one_of(*SOURCES),
         AUTO,
     )
     start_timeout_s: float = config_key(

@@ -26,7 +26,7 @@ from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import STOMP, is_loopback, problem_of_login
+from sam_pipeline.schema.net.broker_url import STOMP, is_loopback
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.program.command import (
@@ -209,11 +209,11 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool
 def _notes_on_brokers(config: ConsumerConfig) -> Iterator[str]:
     proxies = set[Proxy]()
     for broker in (*config.network_brokers, *config.targets):
-        user = config.user_at(broker)
-        if problem_of_login(broker, user, insecure=False):
-            yield f"{broker}: the password of {user} is sent in plain text"
+        target = config.target_of(broker)
+        if target.user and target._replace(insecure=False).problem_of_login():
+            yield f"{broker}: the password of {target.user} is sent in plain text"
         with suppress(ConfigError):  # reported as a problem
-            proxies |= {*filter(None, [config.proxy_at(broker)])}
+            proxies |= {*filter(None, [target.find_proxy()])}
     for proxy in proxies:
         if proxy.password and not is_loopback(proxy.host):
             yield f"{proxy}: the password of {proxy.user} is sent in plain text"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sam_pipeline.consumer.commands.door_check import door_problems
-from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
@@ -20,6 +20,7 @@ from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from sam_pipeline.schema.secret_file import read_secret
+from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.spool.access import unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -71,12 +72,13 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
     except ConfigError as error:
         yield from error.problems
     try:
-        config.password()
+        secret_of(SECTION, "password", config.password_file).read()
         for broker in (*config.network_brokers, *config.targets):
-            config.password_at(broker)
-            config.proxy_at(broker)
+            reached = config.target_of(broker)
+            reached.password.read()
+            reached.find_proxy()
             if broker.tls:
-                tls_context(config.tls_files_at(broker))
+                tls_context(reached.tls_files)
     except ConfigError as error:
         yield from (f"[consumer] {problem}" for problem in error.problems)
     yield from (f"[consumer] {found.text}" for found in dated_files(config) if found.is_problem)

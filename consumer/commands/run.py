@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -215,7 +214,7 @@ def _run(process: _Process, settings: Settings) -> Drain | None:
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
     # A relay does not know the classes of its messages.
-    watched = replace(config, silence=()) if config.targets else config
+    watched = config.replace(silence=()) if config.targets else config
     observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
         _opened_sink(process, settings) as sink,

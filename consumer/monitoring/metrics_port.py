@@ -31,7 +31,7 @@ from sam_pipeline.schema.secret_file import read_secret
 if TYPE_CHECKING:
     import ssl
 
-    from sam_pipeline.schema.net.tls import TlsFiles
+    from sam_pipeline.schema.net.target import TlsFiles
 
 REQUEST_S = 10.0
 """The time limit for a client to shake hands, send a request and read the response."""

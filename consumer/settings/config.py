@@ -6,15 +6,11 @@ environment.
 
 from __future__ import annotations
 
-import os
 import pwd
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
@@ -26,7 +22,6 @@ from sam_pipeline.consumer.settings.metrics_address import (
 from sam_pipeline.consumer.settings.relay_targets import check_targets
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig, problem_of_source
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import (
@@ -36,13 +31,9 @@ from sam_pipeline.schema.net.broker_url import (
     Broker,
     parse_broker,
 )
-from sam_pipeline.schema.net.proxy import Proxy, chosen, problem_of_proxy
-from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST
+from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.schema.secret_file import (
-    find_secret,
-    read_secret,
-)
+from sam_pipeline.schema.settings.broker import SectionKeys, target_of
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
     certificate_key,
@@ -50,20 +41,12 @@ from sam_pipeline.schema.settings.key import (
     expected,
     path_key,
     private_key,
-    revocation_key,
     secret_key,
 )
-
-if TYPE_CHECKING:
-    from sam_pipeline.schema.net.tls import TlsFiles
 
 SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")
 """$STATE_DIRECTORY of the service, which accounts that ask for its status do not have."""
-PASSWORD = "SAM_CONSUMER_PASSWORD"
-PASSWORD_CREDENTIAL = "sam-consumer-password"
-PROXY_PASSWORD = "SAM_CONSUMER_PROXY_PASSWORD"
-PROXY_PASSWORD_CREDENTIAL = "sam-consumer-proxy-password"
 
 MAX_DAYS = 36_525
 """A hundred years: older than any grid."""
@@ -72,8 +55,6 @@ MAX_FUTURE_S = 31_622_400
 MIB = 1024 * 1024
 LIMITS = frozenset({"max_message_bytes", "max_records", "max_age_days", "max_future_s"})
 _DEFAULT = Limits()
-_NOT_IN_FILE = {"key": None}
-"""Values that the command line or the environment sets."""
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
@@ -105,8 +86,7 @@ def _number_of(account: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True)
-class ConsumerConfig:
+class ConsumerConfig(SectionKeys):
     """`name` is the client-id and names the durable subscriptions: it must be unique and stable."""
 
     broker_urls: tuple[str, ...] = config_key(
@@ -131,32 +111,10 @@ class ConsumerConfig:
         check_targets,
         (),
     )
-    subscription: tuple[SubscriptionConfig, ...] = ()
-    door: DoorConfig = field(default_factory=DoorConfig)
-    broker: tuple[BrokerConfig, ...] = ()
-    silence: tuple[SilenceConfig, ...] = ()
-    user: str = config_key(
-        "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
-    )
-    password_file: Path | None = secret_key("the first line is the password; mode 0600")
-    insecure: bool = config_key(
-        "permit logins in plain text, without TLS, at brokers on other machines", default=False
-    )
-    ca_file: Path | None = path_key(
-        "certificate authorities for `stomp+ssl://`, instead of those of the system"
-    )
-    crl_file: Path | None = revocation_key()
-    certificate_file: Path | None = certificate_key(
-        "the client certificate, for brokers that request one"
-    )
-    key_file: Path | None = private_key()
-    proxy: str | None = config_key(
-        "the HTTP proxy to the brokers, `http://[USER@]HOST:PORT`, or `none`; by default that of"
-        " the environment",
-        problem_of_proxy,
-        None,
-    )
-    proxy_password_file: Path | None = secret_key("its password: the first line, mode 0600")
+    subscription: tuple[SubscriptionConfig, ...] = config_key("", default=())
+    door: DoorConfig = config_key("", default=DoorConfig())
+    broker: tuple[BrokerConfig, ...] = config_key("", default=())
+    silence: tuple[SilenceConfig, ...] = config_key("", default=())
     heart_beat_s: float = config_key(
         "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
         POSITIVE,
@@ -241,13 +199,13 @@ class ConsumerConfig:
         _check_accounts,
         (),
     )
-    instance: int | None = field(default=None, metadata=_NOT_IN_FILE)
+    instance: int | None = None
     """The number of this process, if several share the name."""
-    state_directory: Path = field(default=Path(), metadata=_NOT_IN_FILE)
+    state_directory: Path = Path()
     """Where the consumer stores its state file, locks and claims."""
-    notify_socket: str | None = field(default=None, metadata=_NOT_IN_FILE)
+    notify_socket: str | None = None
     """The address for notifications to systemd."""
-    inherited_sockets: int = field(default=0, metadata=_NOT_IN_FILE)
+    inherited_sockets: int = 0
     """How many listening sockets systemd has passed to this process (sd_listen_fds(3))."""
 
     @cached_property
@@ -278,8 +236,6 @@ class ConsumerConfig:
     @property
     def metrics_tls_files(self) -> TlsFiles:
         """The files for serving metrics over TLS."""
-        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
-
         return TlsFiles(None, self.metrics_certificate_file, self.metrics_key_file)
 
     @property
@@ -354,7 +310,8 @@ class ConsumerConfig:
 
     def table_of(self, broker: Broker) -> BrokerConfig | None:
         """The table of this broker, if it has one."""
-        return next((table for table in self.broker if table.is_for(broker)), None)
+        tables = (table for table in self.broker if str(table.broker) == str(broker))
+        return next(tables, None)
 
     def subscriptions_at(self, broker: Broker) -> list[SubscriptionConfig]:
         """The subscriptions that are read at this network broker."""
@@ -366,68 +323,6 @@ class ConsumerConfig:
             if wanted is None or subscription.destination in wanted
         ]
 
-    def user_at(self, broker: Broker) -> str | None:
-        """The user as whom we log in at a broker."""
-        table = self.table_of(broker)
-        if table and table.has_credentials:
-            return broker.user or table.broker.user or table.user or None
-        return broker.user or self.user or None
-
-    def password_at(self, broker: Broker) -> str | None:
-        """The password, read again for each connection; raises ConfigError if that fails."""
-        table = self.table_of(broker)
-        if table and table.has_credentials:
-            return read_secret(table.password_file) if table.password_file else None
-        return self.password()
-
-    def password(self) -> str | None:
-        """The password at brokers without credentials of their own; raises ConfigError."""
-        return find_secret(self.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
-
-    def tls_files_at(self, broker: Broker) -> TlsFiles:
-        """The files for connections to a broker over TLS."""
-        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
-
-        table = self.table_of(broker)
-        ours = table if table and table.has_credentials else self
-        ca_file = (table and table.ca_file) or self.ca_file
-        crl_file = (table and table.crl_file) or self.crl_file
-        return TlsFiles(ca_file, ours.certificate_file, ours.key_file, crl_file)
-
-    def vhost_at(self, broker: Broker) -> str:
-        """The virtual host of a broker."""
-        table = self.table_of(broker)
-        return table.vhost if table else VIRTUAL_HOST
-
-    def has_proxy(self, broker: Broker) -> bool:
-        """Whether a network broker is reached through a proxy; raises ConfigError."""
-        return self._proxy(broker, lambda: None) is not None
-
-    def proxy_at(self, broker: Broker) -> Proxy | None:
-        """The HTTP proxy to a network broker, with its password, read again for each connection.
-
-        Raises:
-            ConfigError: the proxy can't be used, or its password can't be read.
-        """
-        table = self.table_of(broker)
-
-        def password() -> str | None:
-            if table and table.proxy:
-                file = table.proxy_password_file
-                return read_secret(file) if file else None
-            file = self.proxy_password_file
-            return find_secret(file, PROXY_PASSWORD, PROXY_PASSWORD_CREDENTIAL, os.environ)
-
-        return self._proxy(broker, password)
-
-    def _proxy(self, broker: Broker, password: Callable[[], str | None]) -> Proxy | None:
-        if broker.kind != STOMP:
-            return None
-        table = self.table_of(broker)
-        key, section = self.proxy, SECTION
-        if table and table.proxy:
-            key, section = table.proxy, f"[{SECTION}.broker]"
-        try:
-            return chosen(broker, key, section, password, os.environ)
-        except ValueError as error:
-            raise ConfigError([f"broker {broker}: {error}"]) from None
+    def target_of(self, broker: Broker) -> Target:
+        """A network broker with what applies there."""
+        return target_of(broker, self, SECTION, self.table_of(broker))

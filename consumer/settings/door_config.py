@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sam_pipeline.schema.net.broker_url import Broker, is_loopback
+from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
+    Settings,
     certificate_key,
     config_key,
     expected,
@@ -18,15 +18,11 @@ from sam_pipeline.schema.settings.key import (
     revocation_key,
 )
 
-if TYPE_CHECKING:
-    from sam_pipeline.schema.net.tls import TlsFiles
-
 MAX_TIMEOUT_S = 3600
 MAX_PROXIES = 9
 
 
-@dataclass(frozen=True)
-class DoorConfig:
+class DoorConfig(Settings):
     """What all doors of a consumer share."""
 
     certificate_file: Path | None = certificate_key(
@@ -70,8 +66,6 @@ class DoorConfig:
     @property
     def tls_files(self) -> TlsFiles:
         """The files for connections over TLS."""
-        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
-
         return TlsFiles(self.client_ca_file, self.certificate_file, self.key_file, self.crl_file)
 
     def admits_anonymous(self, broker: Broker) -> bool:

@@ -15,7 +15,7 @@ from sam_pipeline.consumer.settings.metrics_address import exposure_problems
 from sam_pipeline.consumer.settings.silence_config import silence_problems
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import broker_identity
-from sam_pipeline.schema.net.broker_url import parse_broker, problem_of_login
+from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list
 from sam_pipeline.schema.settings.files import no_file_found, state_dir
 from sam_pipeline.schema.settings.section import Findings, examine
@@ -78,12 +78,13 @@ def connection_problems(config: ConsumerConfig) -> list[str]:
     """Why brokers can't be connected to as configured."""
     problems = []
     for broker in (*config.brokers, *config.targets):
-        if problem := problem_of_login(broker, config.user_at(broker), config.insecure):
+        target = config.target_of(broker)
+        if target.user and (problem := target.problem_of_login()):
             problems.append(f"{broker}: {problem}")
         try:
-            config.has_proxy(broker)
+            target.has_proxy()
         except ConfigError as error:
-            problems += error.problems
+            problems.append(f"broker {broker}: {error}")
     return problems
 
 
@@ -108,7 +109,7 @@ def examine_consumer(args: argparse.Namespace, **flags: Any) -> Findings:
         problems = [f"{findings.locate('broker_urls')} is missing"]
         if findings.document.path is None:
             problems.append(no_file_found())
-        findings.problems += tuple(problems)
+        findings.problems += problems
     return findings
 
 

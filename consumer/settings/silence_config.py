@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from sam_pipeline.schema.settings.key import (
-    config_key,
-    expected,
-)
+from sam_pipeline.schema.settings.key import Settings, config_key, expected
 
 MAX_MINUTES = 7 * 24 * 60
 _WILDCARDS = "*?["
 
 
-@dataclass(frozen=True)
-class SilenceConfig:
+class SilenceConfig(Settings):
     """A limit for classes or for sites, by their names."""
 
     minutes: float = config_key(

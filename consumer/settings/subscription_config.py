@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, STOMP, Broker, parse_broker
-from sam_pipeline.schema.settings.key import (
-    config_key,
-    expected,
-)
+from sam_pipeline.schema.settings.key import Settings, config_key, joined, one_of
 
 
 def problem_of_source(url: str) -> str | None:
@@ -34,8 +30,7 @@ def _check_destination(destination: str) -> str | None:
     return problem
 
 
-@dataclass(frozen=True)
-class SubscriptionConfig:
+class SubscriptionConfig(Settings):
     """A destination of the network brokers, or one of the spools, and its kind of messages.
 
     Class, format and renames apply to messages whose headers do not give them.
@@ -50,13 +45,13 @@ class SubscriptionConfig:
     shared: bool = config_key("several processes with one name share the messages", default=False)
     format: str = config_key(
         "the format of the messages; `nstream` for foreign writers",
-        expected(f"one of {', '.join(FORMATS)}", FORMATS.__contains__),
+        one_of(*FORMATS),
         "wlcg",
     )
     rename: dict[str, str] = config_key(
         '`{ theirs = "ours" }`: our names of foreign keys',
-        lambda rename: "\n".join(rename_problems(rename.items())) or None,
-        default_factory=dict,
+        joined(lambda rename: rename_problems(rename.items())),
+        default={},
     )
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
 from sam_pipeline.consumer.settings.load import connection_problems, examine_consumer
@@ -31,12 +30,12 @@ def load_for_tap(
     if urls:
         names = {str(parse_broker(url)) for url in urls}
         tables = (table for table in config.broker if str(table.broker) in names)
-        config = replace(config, broker=tuple(tables))
+        config = config.replace(broker=tuple(tables))
     if destinations:
         known = {item.destination: item for item in config.subscription}
         of_spools = [item for item in config.subscription if item.spool]
-        wanted = [known.get(name) or SubscriptionConfig(name) for name in destinations]
-        config = replace(config, subscription=(*of_spools, *wanted))
+        wanted = [known.get(name) or SubscriptionConfig(destination=name) for name in destinations]
+        config = config.replace(subscription=(*of_spools, *wanted))
     problems = connection_problems(config)
     for broker in config.network_brokers:
         if not destinations and not config.subscriptions_at(broker):

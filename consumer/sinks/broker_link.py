@@ -61,12 +61,10 @@ class BrokerLink:
         """`show` as of LastGood."""
         self.name = str(broker)
         self._broker = broker
-        self._config = config
-        files = self._files = config.tls_files_at(broker)
-        self._proxy = LastGood(f"proxy to {broker}", partial(config.proxy_at, broker), show)
-        self._password = LastGood(
-            f"password at {broker}", partial(config.password_at, broker), show
-        )
+        target = self._target = config.target_of(broker)
+        files = self._files = target.tls_files
+        self._proxy = LastGood(f"proxy to {broker}", target.find_proxy, show)
+        self._password = LastGood(f"password at {broker}", target.password.read, show)
         self._context = LastGood(f"TLS files for {broker}", partial(tls_context, files), show)
         self._clock = clock
         self._resolver = Resolver()
@@ -165,7 +163,7 @@ class BrokerLink:
 
     def _open_session(self, deadline: Deadline) -> SendingSession:
         """A session with the first address that accepts us; raises SessionLost."""
-        broker, config = self._broker, self._config
+        broker, target = self._broker, self._target
         try:
             proxy = self._proxy()
             ips = [broker.host]  # a proxy resolves it
@@ -174,7 +172,6 @@ class BrokerLink:
             password = self._password()
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
-        user = config.user_at(broker)
         certificate = self._files.certificate_file if broker.tls else None
         loss = SessionLost("its name has no address")
         for number, ip in enumerate(ips):
@@ -183,8 +180,9 @@ class BrokerLink:
                 channel = open_connection(broker, (ip, broker.port), proxy, share)
                 if broker.tls:
                     channel = secure(channel, broker, self._files, self._context)
-                vhost = config.vhost_at(broker)
-                return SendingSession(channel, user, password, certificate, share, vhost)
+                return SendingSession(
+                    channel, target.user, password, certificate, share, target.vhost
+                )
             except (OSError, ConfigError) as error:
                 loss = SessionLost(error_text(error))
                 loss.__cause__ = error
@@ -218,5 +216,5 @@ def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:
 
     proxy = None
     with suppress(ConfigError):  # reported by `prove`
-        proxy = config.proxy_at(broker)
+        proxy = config.target_of(broker).find_proxy()
     return timed(broker, str(proxy or ""), "", prove, SessionLost)

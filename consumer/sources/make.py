@@ -93,7 +93,7 @@ def _door(
         text = "%s: the hard limit on open files allows %s, not max_connections = %d"
         logger.warning(text, broker, plural(allowed, "connection"), wanted)
     settings = DoorSettings(
-        replace(config.door, max_connections=allowed),
+        config.door.replace(max_connections=allowed),
         config.max_message_bytes,
         config.buffer_bytes,
         listeners,
@@ -111,10 +111,9 @@ def stomp_settings(
     show: Callable[[str, str], object] = lambda *_: None,
 ) -> StompSettings:
     """The settings for a network broker; `show` as of LastGood. Raises ConfigError."""
-    files = config.tls_files_at(broker)
-    proxy = LastGood(f"proxy to {broker}", partial(config.proxy_at, broker), show)
-    table = config.table_of(broker)
-    headers = table.headers if table else {}
+    target = config.target_of(broker)
+    files, headers = target.tls_files, target.headers
+    proxy = LastGood(f"proxy to {broker}", target.find_proxy, show)
     return StompSettings(
         consumer=config.name,
         subscriptions=tuple(
@@ -122,10 +121,10 @@ def stomp_settings(
             for item in config.subscriptions_at(broker)
         ),
         client_id=client_id,
-        user=config.user_at(broker) or "",
-        password=LastGood(f"password at {broker}", partial(config.password_at, broker), show),
-        vhost=config.vhost_at(broker),
-        proxy=proxy if config.has_proxy(broker) else None,
+        user=target.user or "",
+        password=LastGood(f"password at {broker}", target.password.read, show),
+        vhost=target.vhost,
+        proxy=proxy if target.has_proxy() else None,
         tls_files=files,
         tls_context=LastGood(f"TLS files for {broker}", partial(tls_context, files), show),
         terms=Terms(

@@ -60,8 +60,7 @@ def make_taps(
             )
             settings = replace(settings, consumer=client_id, session=TapSession, terms=terms)
             if destinations:
-                table = config.table_of(broker)
-                headers = table.headers if table else {}
+                headers = config.target_of(broker).headers
                 wanted = (
                     Subscription(item.destination, item.stamp, headers=headers)
                     for item in destinations

@@ -14,9 +14,7 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
-from sam_pipeline.publisher.settings.broker_config import BrokerTable
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.copy_config import CopyTable
+from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.database.config import DatabaseConfig

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
+from typing import Callable, TypeVar
+
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
+
+T = TypeVar("T")
 
 
-def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> Channel:
+def open_channel(target: Target, deadline: Deadline) -> Channel:
     """A connection to the broker: direct or through the proxy, with TLS where its URL says so.
 
     A proxy forwards plain-HTTP requests (`Channel.forwarded`); all else goes through CONNECT.
@@ -18,19 +21,31 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
     Raises:
         BrokerUnavailable: the reason contains no secret.
     """
-    broker = address.broker
-    proxy = config.proxy_for(broker)
+    broker = target.broker
+    proxy = usable(target, target.find_proxy)
     try:
         if proxy is None:
-            channel = connect(address.ip or broker.host, broker.port, deadline)
+            channel = connect(target.ip or broker.host, broker.port, deadline)
         else:
-            from sam_pipeline.schema.net.tunnel import open_tunnel
+            from sam_pipeline.schema.net.tunnel import open_tunnel  # few sites have a proxy
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:
             from sam_pipeline.schema.net.tls import secure  # `import ssl` is slow
 
-            channel = secure(channel, broker, config.tls_files(broker))
+            channel = secure(channel, broker, target.tls_files)
     except (OSError, ConfigError) as error:
-        raise BrokerUnavailable(address, error_text(error)) from error
+        raise BrokerUnavailable(target, error_text(error)) from error
     return channel
+
+
+def usable(target: Target, read: Callable[[], T]) -> T:
+    """What `read` returns: a login, a token or the proxy.
+
+    Raises:
+        BrokerUnavailable: it can't be used now.
+    """
+    try:
+        return read()
+    except ConfigError as error:
+        raise BrokerUnavailable(target, str(error)) from error

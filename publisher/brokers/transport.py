@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import Callable, Optional, Protocol, cast
+from typing import TYPE_CHECKING, Callable, Optional, cast
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.errors import MessageRejected
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import (
     ACTIVEMQ_REST,
@@ -20,9 +18,15 @@ from sam_pipeline.schema.net.broker_url import (
     Broker,
 )
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
+
+if TYPE_CHECKING:
+    from typing import Protocol
+else:  # as classes for the type checker alone they cost 1 % of publishing a result
+    Protocol = object
 
 KINDS = {
-    STOMP: "sam_pipeline.publisher.brokers.stomp.transport",
+    STOMP: "sam_pipeline.publisher.brokers.stomp",
     ACTIVEMQ_REST: "sam_pipeline.publisher.brokers.rest.activemq",
     RABBITMQ_API: "sam_pipeline.publisher.brokers.rest.rabbitmq",
     AMS: "sam_pipeline.publisher.brokers.rest.ams",
@@ -62,20 +66,16 @@ class Transport(Protocol):
 class BrokerKind(Protocol):
     """The functions in the module of a kind."""
 
-    def connect(
-        self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
-    ) -> Transport:
+    def connect(self, target: Target, deadline: Deadline) -> Transport:
         """Raises BrokerUnavailable."""
 
     def refusal_of(self, broker: Broker, message: Message) -> str:
         """Why no broker of this kind can take the message; empty if one can."""
 
-    def preview(self, broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    def preview(self, target: Target, message: Message) -> bytes:
         """The exact bytes that would be sent, with secrets hidden."""
 
-    def round_trip(
-        self, address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-    ) -> str:
+    def round_trip(self, target: Target, message: Message, deadline: Deadline) -> str:
         """Send a check message and read it back, as far as a publisher may; return the proof.
 
         Raises BrokerUnavailable and MessageRejected.
@@ -104,4 +104,6 @@ def outcomes(
         except MessageRejected as rejection:
             settled.add(rejection.position)
             yield waiting[rejection.position], rejection
+        if len(settled) == len(waiting):
+            return
         waiting = [position for index, position in enumerate(waiting) if index not in settled]

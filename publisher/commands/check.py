@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Callable
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
-from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config import SECTION, PublisherConfig
 from sam_pipeline.publisher.settings.config_keys import ConfigKeys, all_keys
 from sam_pipeline.publisher.settings.load import examine_config, problems_between_keys, scratch_of
+from sam_pipeline.publisher.settings.secrets import (
+    configured_token,
+    discovered_token,
+    door_token,
+    token_for,
+)
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, Broker, is_loopback
+from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
 from sam_pipeline.schema.net.certificate import (
     CertificateFinding,
     examine_certificates,
@@ -26,8 +34,10 @@ from sam_pipeline.schema.net.certificate import (
 )
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.subject import is_proxy
-from sam_pipeline.schema.net.tls import TlsFiles, tls_context
+from sam_pipeline.schema.net.target import Target, TlsFiles
+from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
+from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.files import no_file_found
 from sam_pipeline.schema.settings.section import Findings
 from sam_pipeline.schema.spool.access import (
@@ -74,7 +84,7 @@ def handle(args: argparse.Namespace) -> int:
         ConfigError: all problems.
     """
     config, findings = examine_config(args.config, flags_of(args))
-    config = config._replace(option_destination=args.destination)
+    config = config.replace(option_destination=args.destination)
     problems, notes = [*findings.problems], list[str]()
     if not findings.problems:
         problems += problems_between_keys(config)
@@ -90,7 +100,7 @@ def handle(args: argparse.Namespace) -> int:
                         f"{keys.origin_at(trip.broker, 'url', 'brokers')}: {trip.problem}"
                     )
     notes += dict.fromkeys(note for _, trip in trips for note in trip.notes)
-    secrets = config.has_secrets()
+    secrets = secrets_set(config)
     signer = None
     if config.signing_key_file and "signing_key_file" not in findings.bad:
         try:
@@ -128,61 +138,66 @@ def handle(args: argparse.Namespace) -> int:
 def find_problems(keys: ConfigKeys, findings: Findings) -> Iterator[str]:
     """Problems that the check of a single key does not find."""
     config, bad = keys.config, keys.bad
-    brokers = config.broker_list
-    if not brokers and not bad & {"brokers", "broker"}:
+    if not config.targets and not bad & {"brokers", "broker"}:
         yield f"{keys.origin('brokers')} is missing: all messages would stay in the spool"
         if findings.document.path is None:
             yield no_file_found()
     if not bad & set(TlsFiles._fields):
         if config.key_file and not config.certificate_file:
             yield f"{keys.origin('key_file')}: has no effect without certificate_file"
-        files: dict[TlsFiles, Broker] = {}
-        for broker in brokers if any(broker.tls for broker in brokers) else ():
-            if broker.tls:
-                files.setdefault(config.tls_files(broker), broker)
-        for used, broker in files.items():
+        files: dict[TlsFiles, Target] = {}
+        for target in config.targets:
+            if target.broker.tls:
+                files.setdefault(target.tls_files, target)
+        for used, target in files.items():
             paths = filter(None, (used.ca_file, used.crl_file))
             try:
                 tls_context(used)
             except ConfigError as error:
                 for problem in error.problems:
                     path = next((path for path in paths if problem.startswith(f"{path}:")), None)
-                    yield f"{keys.origin_of_file(path, broker)}: {problem}"
+                    yield f"{keys.origin_of_file(path, target)}: {problem}"
     yield from dict.fromkeys(
         f"{origin}: {certificate.text}"
         for origin, certificate in _examined_certificates(keys)
         if certificate.is_problem
     )
-    for broker in brokers:
-        try:  # a key that is bad by itself was reported by its own check
-            if not bad & {"proxy", "proxy_password_file"}:
-                config.proxy_for(broker)
-            if "password_file" not in bad:
-                config.login(broker)
-            if broker.kind == DOOR and "token_file" not in bad:
-                config.door_token(broker)
-        except BrokerUnavailable as error:
-            yield f"{keys.origin_at(broker, 'url', 'brokers')}: {error}"
-        if broker.kind == AMS and "token_file" not in bad:
-            key = keys.origin_at(broker, "token_file")
-            try:
-                if not config.token(broker):
-                    yield f"{key} is missing: {AMS} brokers require a token"
-            except BrokerUnavailable as error:
-                yield f"{key}: {error.reason}"
-        if refusal := kind_of(broker).refusal_of(broker, check_message(config, broker)):
-            key = keys.origin_at(broker, "destinations", "destination")
-            if not (config.destination or config.at(broker).destinations):
-                key = keys.origin_at(broker, "url", "brokers")
-            yield f"{key}: {broker}: {refusal}"
-        if broker.kind == SPOOL:
-            reason = unusable_queue(Path(broker.path), writes=True, shared=broker.shared)
-            if reason:
-                yield f"{keys.origin_at(broker, 'url', 'brokers')}: {reason}"
+    for target in config.targets:
+        yield from _problems_at(target, keys)
     if config.spool is not None:
         reason = unusable_queue(config.spool, writes=True, shared=config.shares_spool)
         if reason:
             yield f"{keys.origin('spool')}: {reason}"
+
+
+def _problems_at(target: Target, keys: ConfigKeys) -> Iterator[str]:
+    """The problems of one broker; a key that is bad by itself was reported by its own check."""
+    config, broker, bad = keys.config, target.broker, keys.bad
+    try:
+        if not bad & {"proxy", "proxy_password_file"}:
+            target.find_proxy()
+        if "password_file" not in bad:
+            target.login()
+        if broker.kind == DOOR and "token_file" not in bad:
+            door_token(target)
+    except ConfigError as error:
+        yield f"{keys.origin_at(broker, 'url', 'brokers')}: {broker}: {error}"
+    if broker.kind == AMS and "token_file" not in bad:
+        key = keys.origin_at(broker, "token_file")
+        try:
+            if not token_for(target):
+                yield f"{key} is missing: {AMS} brokers require a token"
+        except ConfigError as error:
+            yield f"{key}: {error}"
+    if refusal := kind_of(broker).refusal_of(broker, check_message(config, target)):
+        key = keys.origin_at(broker, "destinations", "destination")
+        if not (config.destination or target.destinations):
+            key = keys.origin_at(broker, "url", "brokers")
+        yield f"{key}: {broker}: {refusal}"
+    if broker.kind == SPOOL:
+        reason = unusable_queue(Path(broker.path), writes=True, shared=broker.shared)
+        if reason:
+            yield f"{keys.origin_at(broker, 'url', 'brokers')}: {reason}"
 
 
 def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
@@ -205,16 +220,17 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
         if not certificate.is_problem
     )
     proxies = set()
-    for broker in config.broker_list:
+    for target in config.targets:
+        broker = target.broker
         if broker.kind == SPOOL and (note := shared_by_half(Path(broker.path), broker.shared)):
             yield f"{keys.origin_at(broker, 'url', 'brokers')}: {note}"
-        with suppress(BrokerUnavailable):  # reported by `find_problems`
-            proxies.add(config.proxy_for(broker))
+        with suppress(ConfigError):  # reported by `find_problems`
+            proxies.add(target.find_proxy())
         if broker.kind in WITHOUT_LOGIN or "password_file" in keys.bad:
             continue
         try:
-            user, secret = config.login(broker)
-        except BrokerUnavailable:  # reported by `find_problems`
+            user, secret = target.login()
+        except ConfigError:  # reported by `find_problems`
             continue
         if user and not secret:
             yield f"{broker}: user {user} has no password (password_file, SAM_PUBLISHER_PASSWORD)"
@@ -223,14 +239,34 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
     for proxy in filter(None, proxies):
         if proxy.password and not is_loopback(proxy.host):
             yield f"{proxy}: the password of {proxy.user} is sent in plain text"
-    for broker in config.broker_list:
-        certificate = config.tls_files(broker).certificate_file if broker.tls else None
+    for target in config.targets:
+        broker, certificate = target.broker, target.tls_files.certificate_file
         with suppress(OSError, ValueError):
-            if certificate and broker.kind != DOOR and is_proxy(first_certificate(certificate)):
+            if not certificate or not broker.tls or broker.kind == DOOR:
+                continue
+            if is_proxy(first_certificate(certificate)):
                 text = "is an X.509 proxy, which only doors accept (sam+https, proxy_depth)"
                 yield f"{broker}: {certificate} {text}"
-    if config.password_file and not any(b.user or config.user for b in config.broker_list):
+    users = [config.user, *(target.broker.user for target in config.targets)]
+    if config.password_file and not (config.targets and any(users)):
         yield f"{keys.origin('password_file')}: is not used, because no user is configured"
+
+
+def secrets_set(config: PublisherConfig) -> dict[str, bool]:
+    """Which secrets are set; a secret in a file that can't be used counts as unset."""
+    password = secret_of(SECTION, "password", config.password_file)
+    token = secret_of(SECTION, "token", config.token_file)
+    proxy_password = secret_of(SECTION, "proxy_password", config.proxy_password_file)
+    readers: dict[str, Callable[[], object]] = {
+        "password": password.read,
+        "token": lambda: configured_token(token) or discovered_token(os.environ),
+        "proxy password": proxy_password.read,
+    }
+    is_set = dict.fromkeys(readers, False)
+    for name, read in readers.items():
+        with suppress(ConfigError):
+            is_set[name] = bool(read())
+    return is_set
 
 
 def _examined_certificates(keys: ConfigKeys) -> Iterator[tuple[str, CertificateFinding]]:
@@ -242,6 +278,7 @@ def _examined_certificates(keys: ConfigKeys) -> Iterator[tuple[str, CertificateF
     ):
         yield keys.origin(ours.get(found.path, "certificate_file")), found
     for table in config.broker:
-        files = (table.certificate_file, table.ca_file, table.crl_file)
-        for found in examine_certificates(*files, now):
-            yield keys.origin_of_file(found.path, table.broker), found
+        ca, own, crl = table.ca_file, table.certificate_file, table.crl_file
+        target = Target(table.broker, tls_files=TlsFiles(ca, own, crl_file=crl))
+        for found in examine_certificates(own, ca, crl, now):
+            yield keys.origin_of_file(found.path, target), found

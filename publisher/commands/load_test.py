@@ -181,14 +181,14 @@ def handle(args: argparse.Namespace) -> int:
         print_lines(*cells, bounds_text(cells))
         return OK
     config = config_of(args)
-    address = target_of(config, args.confirmed, Deadline.after(RESOLVE_S))
-    route = LoadRoute(address, config, secrets.token_hex(4))
+    target = target_of(config, args.confirmed, Deadline.after(RESOLVE_S))
+    route = LoadRoute(target, secrets.token_hex(4))
     with ExitStack() as stack:
         file = None
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context((args.out / RESULTS).open("w", encoding="utf-8"))
-        print_done(args, f"broker {address}, destinations {NAME}.{route.run}", file=notes)
+        print_done(args, f"broker {target}, destinations {NAME}.{route.run}", file=notes)
         print_done(args, bounds_text(cells), file=notes)
         stop = stack.enter_context(StopSignal())
         documents, failure = measure(route, cells, stop, args, file)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from sam_pipeline.publisher.commands.textfile import lives_in
-from sam_pipeline.publisher.delivery.memory import Memory
+from sam_pipeline.publisher.delivery.route import Memory
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.spool.losses import losses
@@ -110,7 +110,7 @@ def failing(config: PublisherConfig) -> tuple[int, str]:
     """The failures in a row where none of the brokers works, and their reason: the worst copy's."""
     worst = (0, "")
     for one in (config, *config.copies):
-        memory = Memory(one.state, one.broker_list)
+        memory = Memory(one.state, one.targets)
         memory.refresh()
         worst = max(worst, memory.failing())
     return worst

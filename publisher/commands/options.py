@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.fields import RECORD_KEYS
+from sam_pipeline.publisher.settings.config import RECORD_KEYS, PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
+from sam_pipeline.publisher.settings.origin import command_origin
+from sam_pipeline.schema.messages.destination import require_destination
 from sam_pipeline.schema.messages.message import DESTINATION, default_destination
 
 if TYPE_CHECKING:
@@ -27,15 +28,12 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
         getattr(args, option, None) for option in ("message_class", "destination")
     )
     if destination is not None or message_class:
-        from sam_pipeline.schema.messages.destination import require_destination
-
         for name in (destination, message_class and default_destination(message_class)):
             if name is not None:
                 require_destination(name)
     no_spool = getattr(args, "no_spool", False)
-    flags = {**flags_of(args), "destination": None}
-    config = load_config(args.config, flags, no_spool=no_spool)
-    return config._replace(option_destination=destination)
+    flags = {**flags_of(args), "destination": None, "option_destination": destination}
+    return load_config(args.config, flags, no_spool=no_spool)
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 def headers_of(args: argparse.Namespace, config: PublisherConfig) -> dict[str, str]:
     """The destination, the origin and the headers of all messages of this call."""
     destination = config.destination_of(config.message_class)
-    return {DESTINATION: destination, **config.origin(args.command), **dict(args.headers)}
+    return {DESTINATION: destination, **command_origin(args.command), **dict(args.headers)}
 
 
 def record_of(args: argparse.Namespace) -> Record:

@@ -7,12 +7,15 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import PROGRAM
+from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_copy, outgoing
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.settings.load import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
-from sam_pipeline.schema.messages.message import DESTINATION
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -31,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Callable, TextIO
 
-    from sam_pipeline.publisher.delivery.publication import Publication
+    from sam_pipeline.publisher.delivery.copies import CopyingCourier
+    from sam_pipeline.publisher.delivery.publication import Courier, Publication
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
     from sam_pipeline.publisher.settings.config import PublisherConfig
-    from sam_pipeline.schema.messages.message import Message
 
 MAX_LISTED = 10
 """The text report lists at most this many messages one by one; of more it prints the totals."""
@@ -44,92 +47,88 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 PREPOSITION = {"published": "to", "spooled": "in"}
 
+logger = lazy_logger(__name__)
+
 
 def publish_and_report(
     bursts: Iterable[Iterable[Message]],
     config: PublisherConfig,
     args: argparse.Namespace,
-    print_line: Callable[[str], object] | None = None,
-    output: TextIO | None = None,
     refused: Sequence[RefusedRecord] = (),
     meanwhile: Callable[[], bool] | None = None,
     termination: Termination | None = None,
+    to_log: bool = False,
 ) -> int:
     """Publish the messages while they are read, report where they went, return the exit code.
 
     Args:
         bursts: messages that are published together; each has the whole time limit.
-        print_line: prints a line of the report (default: on standard output, except with -q).
-        output: gets the messages of a dry run, or the report as JSON (default: standard output).
         refused: grows while the messages are read.
         meanwhile: work to do while a broker is at work; returns False if there is none.
+        to_log: log the report, and print documents on standard error: the output is a plugin's.
 
     Raises:
         NoBrokerTookIt: some messages are lost; raised after the report on the others.
     """
+    output = sys.stderr if to_log else sys.stdout
     if args.dry_run:
-        print_previews(chain.from_iterable(bursts), config, output or sys.stdout)
+        print_previews(chain.from_iterable(bursts), config, output)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
-    failures: dict[str, NoBrokerTookIt] = {}
-    """The first error of the section (with the name ""), and of each copy."""
     with courier_for(config, meanwhile, termination) as courier:
-        for messages in bursts:
-            remaining = iter(messages)
-            elapsed_s = 0.0
-            for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
-                started = time.monotonic()
-                try:
-                    report.add(courier.deliver(batch, Deadline.after(config.timeout_s - elapsed_s)))
-                except NoBrokerTookIt as error:
-                    report.add(error.publication)
-                    for loss in (error, *error.others):
-                        if first := failures.get(loss.copy_name):
-                            first.lost += loss.lost
-                        else:
-                            failures[loss.copy_name] = loss
-                    if not config.copy:  # which may be able to take them
-                        error.lost += sum(1 for _ in remaining)
-                        break
-                elapsed_s += time.monotonic() - started
-            report.elapsed_s += elapsed_s
-            if failures and not config.copy:
+        for burst in bursts:
+            deliver(burst, courier, report)
+            if report.losses and not config.copy:
                 break
-            report.drained += courier.drain(Deadline.after(config.timeout_s - elapsed_s))
-    code = BAD_DATA if refused or report.rejected else OK
-    if config.require_broker and any(report.spooled.values()):
-        code = TRY_LATER
-    failure, *others = failures.values() or [None]
-    if failure:
-        failure.others = tuple(filter(None, others))
-        for loss in (failure, *failure.others):
-            loss.total = report.totals[loss.copy_name] + loss.lost
     terminated = termination is not None and termination.received
-    if terminated:
-        code = TERMINATED
-    if (report.spooled[""] or failure) and not config.brokers and args.verbosity >= 0:
+    code = exit_code(report, refused, terminated)
+    if (report.spooled[""] or report.losses) and not config.targets and args.verbosity >= 0:
         # Not logged, since `import logging` is slow.
         print_lines(f"{PROGRAM}: warning: {advice_without_brokers(args.config)}", file=sys.stderr)
     if args.json:
         print_json(report.document(refused), file=output)
-    elif print_line is not None:
+    elif to_log:
         for line in report.lines():
-            print_line(line)
+            logger.info("%s", line)
     else:
-        print_done(args, *report.lines(), success=failure is None and code == OK)
-    if failure:
-        from sam_pipeline.publisher.spool.losses import count_losses
+        print_done(args, *report.lines(), success=code == OK and not report.losses)
+    if report.losses:
+        from sam_pipeline.publisher.spool.losses import count_losses  # saves 0.6 ms
 
-        count_losses(config.state, sum(loss.lost for loss in (failure, *failure.others)))
-        raise failure
+        count_losses(config.state, sum(loss.lost for loss in report.losses.values()))
+        raise report.loss()
     if terminated:
-        for one in (config, *config.copies):
-            spooled = report.spooled[one.copy_name]
-            published = report.totals[one.copy_name] - spooled
-            counts = f"{plural(published, 'message')} published, {spooled} spooled"
-            copy = f"copy {one.copy_name}: " if one.copy_name else ""
-            print_lines(f"{PROGRAM}: terminated: {copy}{counts}", file=sys.stderr)
+        print_lines(*report.after_termination(), file=sys.stderr)
     return code
+
+
+def deliver(messages: Iterable[Message], courier: Courier | CopyingCourier, report: Report) -> None:
+    """Deliver messages and drain the spool, within the time limit; report where they went."""
+    config = report.config
+    remaining = iter(messages)
+    elapsed_s = 0.0
+    for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
+        started = time.monotonic()
+        try:
+            report.add(courier.deliver(batch, Deadline.after(config.timeout_s - elapsed_s)))
+        except NoBrokerTookIt as error:
+            report.add_losses(error)
+            if not config.copy:  # which may be able to take the others
+                error.lost += sum(1 for _ in remaining)
+                break
+        elapsed_s += time.monotonic() - started
+    report.elapsed_s += elapsed_s
+    if not report.losses or config.copy:
+        report.drained += courier.drain(Deadline.after(config.timeout_s - elapsed_s))
+
+
+def exit_code(report: Report, refused: Sequence[RefusedRecord], terminated: bool) -> int:
+    """The exit code of a command that lost no message."""
+    if terminated:
+        return TERMINATED
+    if report.config.require_broker and any(report.spooled.values()):
+        return TRY_LATER
+    return BAD_DATA if refused or report.rejected else OK
 
 
 def print_previews(messages: Iterable[Message], config: PublisherConfig, output: TextIO) -> None:
@@ -145,18 +144,11 @@ def print_previews(messages: Iterable[Message], config: PublisherConfig, output:
 
 def previews(message: Message, config: PublisherConfig) -> Iterator[bytes]:
     """The message as the first broker would get it, then as the first one of each copy would."""
-    from sam_pipeline.publisher.brokers.transport import kind_of
-    from sam_pipeline.schema.net.broker_url import SPOOL, Broker
-
     for one in (config, *config.copies):
-        outgoing = message
-        if one.copy_name:
-            from sam_pipeline.publisher.delivery.copies import messages_of_copy
-
-            (outgoing,) = messages_of_copy([message], config, one)
-        broker = next(iter(one.broker_list), Broker(SPOOL, path=str(one.spool)))
-        (sent,) = one.addressed_to(broker, [one.outgoing(outgoing)])
-        yield kind_of(broker).preview(broker, one, sent)
+        own = messages_of_copy([message], config, one)[0] if one.copy_name else message
+        target = one.targets[0] if one.targets else one.spool_target
+        (sent,) = addressed_to(target, [outgoing(own, one)], one)
+        yield kind_of(target.broker).preview(target, sent)
 
 
 class Report:
@@ -166,6 +158,7 @@ class Report:
     """
 
     def __init__(self, config: PublisherConfig, max_listed: int) -> None:
+        self.config = config
         self._spools = {one.copy_name: str(one.spool) for one in (config, *config.copies)}
         self._max_listed = max_listed
         self._listed: list[dict[str, Any]] = []
@@ -173,6 +166,8 @@ class Report:
         """Messages and records, by outcome, place and copy."""
         self._unavailable: dict[tuple[str, str], str] = {}
         """The reason, by broker and copy."""
+        self.losses: dict[str, NoBrokerTookIt] = {}
+        """The first error of the section, and of each copy."""
         self.rejected: list[dict[str, Any]] = []
         self.totals = dict.fromkeys(self._spools, 0)
         self.spooled = dict.fromkeys(self._spools, 0)
@@ -182,9 +177,25 @@ class Report:
 
     def add(self, publication: Publication) -> None:
         """Add the next messages."""
-        self._add(publication, "")
-        for copy, of_copy in publication.copies:
+        for copy, of_copy in (("", publication), *publication.copies):
             self._add(of_copy, copy)
+
+    def add_losses(self, error: NoBrokerTookIt) -> None:
+        """Add the next messages, some of which are lost."""
+        self.add(error.publication)
+        for loss in (error, *error.others):
+            if first := self.losses.get(loss.copy_name):
+                first.lost += loss.lost
+            else:
+                self.losses[loss.copy_name] = loss
+
+    def loss(self) -> NoBrokerTookIt:
+        """The error for all lost messages."""
+        failure, *others = self.losses.values()
+        failure.others = tuple(others)
+        for loss in (failure, *others):
+            loss.total = self.totals[loss.copy_name] + loss.lost
+        return failure
 
     def lines(self) -> Iterator[str]:
         """The report as text."""
@@ -194,13 +205,20 @@ class Report:
                 size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
                 message = f"{item['message_id']} ({item['message_class']}, {size})"
                 place = f"{PREPOSITION[outcome]} {item['place']}"
-                line = f"{outcome} {message} {place} for {item['destination']}"
-                yield line + _of_copy(item["copy"])
+                copy = f" (copy {item['copy']})" if item["copy"] else ""
+                yield f"{outcome} {message} {place} for {item['destination']}{copy}"
             return
         for (outcome, place, copy), (messages, records) in self._places.items():
             counts = f"{messages} messages ({plural(records, 'record')})"
             line = f"{outcome} {counts} {PREPOSITION[outcome]} {place} in {self.elapsed_s:.1f} s"
-            yield line + _of_copy(copy)
+            yield f"{line} (copy {copy})" if copy else line
+
+    def after_termination(self) -> Iterator[str]:
+        """How many messages are safe, of the section and of each copy."""
+        for copy, spooled in self.spooled.items():
+            published = plural(self.totals[copy] - spooled, "message")
+            whose = f"copy {copy}: " if copy else ""
+            yield f"{PROGRAM}: terminated: {whose}{published} published, {spooled} spooled"
 
     def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
         """The report as JSON, with more details."""
@@ -254,7 +272,3 @@ class Report:
                 "copy": copy or None,
             }
         )
-
-
-def _of_copy(copy: str) -> str:
-    return f" (copy {copy})" if copy else ""

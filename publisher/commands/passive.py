@@ -21,6 +21,7 @@ from sam_pipeline.publisher.commands.arguments import (
 )
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import BATCH_BYTES, publish_and_report
+from sam_pipeline.publisher.delivery.limits import fitted_record
 from sam_pipeline.publisher.delivery.patience import deliver_until_safe
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
@@ -33,7 +34,7 @@ from sam_pipeline.publisher.probe.passive import PassiveResults
 from sam_pipeline.publisher.settings.load import advice_without_brokers, notify_socket
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import pack
+from sam_pipeline.schema.messages.message import Message, pack
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import OK, print_done, print_lines, text_argument
 from sam_pipeline.schema.program.systemd import Notifier
@@ -45,7 +46,6 @@ from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig
-    from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\
@@ -116,8 +116,6 @@ def handle(args: argparse.Namespace) -> int:
     headers = headers_of(args, config)
 
     def fit(record: Record) -> Record:
-        from sam_pipeline.publisher.delivery.limits import fitted_record
-
         return fitted_record(record, config, headers)
 
     flavour = args.service_flavour or config.record.get("flavour") or SERVICE_FLAVOUR
@@ -177,7 +175,7 @@ def follow(
     notifier = Notifier(notify_socket())
     notifier.send("READY=1", f"STATUS=reading {args.fifo}")
     logger.info("reading %s", args.fifo)
-    if not (config.brokers or config.copy):
+    if not (config.targets or config.copy):
         logger.warning("%s", advice_without_brokers(args.config))
     with courier_for(config, termination=termination) as courier:
         for burst in messages:

@@ -17,13 +17,14 @@ from sam_pipeline.publisher.commands.arguments import (
     add_record_options,
     seconds_argument,
 )
-from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.options import record_of as record_of_options
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
+from sam_pipeline.publisher.spool.losses import count_losses
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger
 
@@ -107,8 +108,6 @@ def handle(args: argparse.Namespace) -> int:
     except Exception as error:
         if not isinstance(error, NoBrokerTookIt):  # which has been counted
             with suppress(Exception):
-                from sam_pipeline.publisher.spool.losses import count_losses
-
                 count_losses(None, 1)
         loss = f"the result is lost: {reason_of(error)}"
         try:
@@ -139,8 +138,8 @@ def publish(run: PluginRun, args: argparse.Namespace) -> None:
     }
     if "hostName" not in record:
         record["hostName"] = this_host()
-    messages = messages_of(record, config, args)
-    publish_and_report([messages], config, args, logger.info, sys.stderr)
+    messages = messages_of(record, config, headers_of(args, config))
+    publish_and_report([messages], config, args, to_log=True)
 
 
 def reason_of(error: Exception) -> str:

@@ -15,6 +15,8 @@ from sam_pipeline.publisher.commands.arguments import (
 )
 from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
+from sam_pipeline.publisher.delivery.limits import fitted_record, require_deliverable
+from sam_pipeline.publisher.delivery.outgoing import outgoing
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
@@ -96,13 +98,9 @@ def handle(args: argparse.Namespace) -> int:
             yield pack(records, config.message_class, max_records, headers=headers)
 
     def fit(record: Record) -> Record:
-        from sam_pipeline.publisher.delivery.limits import fitted_record
-
         return fitted_record(record, config, headers)
 
     def raw_messages() -> Iterator[Message]:
-        from sam_pipeline.publisher.delivery.limits import require_deliverable
-
         for block in read_sources(args.files):
             message = raw_message(block, config.message_class, headers)
             try:
@@ -125,7 +123,9 @@ def handle(args: argparse.Namespace) -> int:
         if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
             source = chain.from_iterable(read)
             # Each copy makes a signature of its own.
-            ahead = ReadAhead(source if config.copy else map(config.outgoing, source), BATCH)
+            ahead = ReadAhead(
+                source if config.copy else (outgoing(message, config) for message in source), BATCH
+            )
             return publish_and_report(
                 [ahead],
                 config,

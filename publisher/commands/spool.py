@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.commands.textfile import write_textfile
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.delivery.limits import refusals_of
 from sam_pipeline.publisher.errors import PublishUsage
@@ -26,7 +27,7 @@ from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import state_of
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -130,8 +131,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def handle(args: argparse.Namespace) -> int:
     if getattr(args, "textfile", None):
-        from sam_pipeline.publisher.commands.textfile import write_textfile
-
         write_textfile(args.textfile, config_of(args))
         print_done(args, f"wrote {args.textfile}")
         return OK
@@ -152,8 +151,12 @@ def chosen_config(args: argparse.Namespace) -> PublisherConfig:
     if args.copy not in copies:
         advice = did_you_mean_or_list(args.copy, copies) if copies else "none is configured"
         raise PublishUsage(f"unknown copy {args.copy} ({advice})")
-    copy = copies[args.copy]
-    return copy._replace(brokers=tuple(urls), timeout_s=config.timeout_s) if urls else copy
+    chosen = copies[args.copy]
+    if not urls:
+        return chosen
+    named = {str(parse_broker(url)) for url in urls}
+    tables = tuple(table for table in chosen.broker if str(table.broker) in named)
+    return chosen.replace(brokers=tuple(urls), broker=tables, timeout_s=config.timeout_s)
 
 
 def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
@@ -293,7 +296,7 @@ def status_of(config: PublisherConfig) -> dict[str, Any]:
     assert config.spool is not None
     queue = DirectoryQueue(config.spool, config.shares_spool)
     refusals: dict[str, int] = {}
-    over_http = any(broker.kind not in (STOMP, SPOOL) for broker in config.broker_list)
+    over_http = any(target.broker.kind not in (STOMP, SPOOL) for target in config.targets)
 
     def count_refusals(element: Element) -> None:
         if over_http and element.entry.status.st_size > MAX_BYTES:  # the others fit everywhere
@@ -316,7 +319,7 @@ def drain_all(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> i
     Raises:
         SpoolError: a spool can't be used; raised after the report on the others.
     """
-    configs = [config for config in configs if config.brokers]
+    configs = [config for config in configs if config.targets]
     if not configs:
         raise ConfigError(["no broker to drain to: use --broker, or set `brokers` in [publisher]"])
     stop = Event()

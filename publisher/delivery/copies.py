@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from sam_pipeline.publisher.delivery.outgoing import messages_of_copy
 from sam_pipeline.publisher.delivery.publication import (
     Courier,
     MessageBatch,
@@ -18,9 +19,8 @@ from sam_pipeline.publisher.delivery.publication import (
 )
 from sam_pipeline.publisher.errors import Terminated
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.identity.signature import SIGNATURE
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 
 if TYPE_CHECKING:
@@ -179,23 +179,3 @@ class _CopyCourier:
             self._call = None
             self.courier = Courier(self.config)
             self.batch = self.batch.snapshot()
-
-
-def messages_of_copy(
-    messages: Iterable[Message], config: PublisherConfig, copy: PublisherConfig
-) -> list[Message]:
-    """The messages as they are for a copy, with the same ids.
-
-    Those that go where the section has its messages go where the copy has its own.
-    """
-
-    def copied(message: Message) -> Message:
-        message = config.addressed(message)
-        message_class = message.message_class or ""
-        destination = copy.destination_of(message_class)
-        is_usual = message.headers[DESTINATION] == config.destination_of(message_class)
-        if not is_usual or message.headers.get(SIGNATURE):  # of another publisher
-            return message
-        return Message({**message.headers, DESTINATION: destination}, message.body)
-
-    return [copied(message) for message in messages]

@@ -15,25 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
 from sam_pipeline.publisher.brokers.transport import Transport, kind_of, outcomes
-from sam_pipeline.publisher.delivery.memory import Memory
-from sam_pipeline.publisher.delivery.route import Route
+from sam_pipeline.publisher.delivery.outgoing import addressed, addressed_to
+from sam_pipeline.publisher.delivery.route import Memory, Route
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message
-from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.spool.access import inaccessible
 from sam_pipeline.schema.spool.directory import LOCK_AGE_S, open_directory
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:
     from threading import Event
-
-    from sam_pipeline.publisher.brokers.address import BrokerAddress
-
 BATCH = 200
 BATCH_BYTES = 8 * 1024 * 1024
 MAX_BATCH_S = LOCK_AGE_S / 2
@@ -96,67 +95,69 @@ def drain(
     if totals.complete:
         _log(totals, config.spool)
         return totals
-    brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
+    targets = [target for target in config.targets if not _is_at(target, queue.path)]
 
     def patience() -> Deadline:
         return Deadline.after(config.timeout_s)
 
-    memory = Memory(config.state, brokers, credentials=config.credentials)
-    with Route(config, memory, patience, ask_all=True) as route:
-        for candidate in route.candidates():
-            address = candidate.address
+    memory = Memory(config.state, targets)
+    with Route(memory, config.order, patience(), ask_all=True) as route:
+        for target, _ in route.candidates():
             try:
-                connection = kind_of(address.broker).connect(address, config, patience())
+                connection = kind_of(target.broker).connect(target, patience())
                 with closing(connection) as transport:
                     one_pass = _Pass(queue, config, totals, go_on, pass_over)
-                    one_pass.send_to(transport, address.broker, patience)
+                    one_pass.send_to(transport, target, patience)
             except BrokerUnavailable as failure:
-                route.failed(address, failure)
+                route.failed(target, failure)
             else:
-                route.worked(address)
+                route.worked(target)
                 totals.complete = True
                 if not totals.rejected:
                     break
+            route.deadline = patience()
     _log(totals, config.spool)
     queue.purge()  # removes directories that are empty now
     return totals
 
 
 def drain_in_passing(
-    transport: Transport, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
+    transport: Transport, target: Target, config: PublisherConfig, deadline: Deadline
 ) -> int:
     """Send elements of earlier calls for a share of the time limit; return their number.
 
     One process at a time does this. Errors are only logged: this call has delivered its messages.
     """
-    if config.spool is None or _is_at(address.broker, config.spool):
+    if config.spool is None or _is_at(target, config.spool):
         return 0
-    deadline = Deadline.after(min(deadline.remaining(), IN_PASSING * config.timeout_s))
     totals, left = DrainTotals(), 0
     queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
     try:
-        if queue.has_elements():
-            drainer_lock = open_directory(os.fspath(config.spool))
-            try:
-                if flock_at_once(drainer_lock):
-                    queue.purge()
-                    one_pass = _Pass(queue, config, totals, rejected_rest=True)
-                    try:
-                        one_pass.send_to(transport, address.broker, lambda: deadline)
-                    except BrokerUnavailable:
-                        if not deadline.expired:
-                            raise
-                    left = queue.count() if deadline.expired else 0
-            finally:
-                os.close(drainer_lock)
+        if not queue.has_elements():
+            return 0
+        drainer_lock = open_directory(os.fspath(config.spool))
+        try:
+            if flock_at_once(drainer_lock):
+                queue.purge()
+                limit_s = min(deadline.remaining(), IN_PASSING * config.timeout_s)
+                deadline = Deadline.after(limit_s)
+                one_pass = _Pass(queue, config, totals, rejected_rest=True)
+                try:
+                    one_pass.send_to(transport, target, lambda: deadline)
+                except BrokerUnavailable:
+                    if not deadline.expired:
+                        raise
+                left = queue.count() if deadline.expired else 0
+        finally:
+            os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("could not drain the spool: %s", error)
     _log(totals, config.spool)
     if left:
         of = f"{totals.sent:,} of {totals.sent + left:,} spooled messages"
-        logger.info("sent %s to %s; the rest is sent by the next calls", of, address)
+        logger.info("sent %s to %s; the rest is sent by the next calls", of, target)
     elif totals.sent:
-        logger.info("drained %s to %s", plural(totals.sent, "spooled message"), address)
+        logger.info("drained %s to %s", plural(totals.sent, "spooled message"), target)
     return totals.sent
 
 
@@ -196,13 +197,12 @@ def _log(totals: DrainTotals, spool: Path) -> None:
         messages = plural(count, "spooled message")
         logger.error("%s rejected by %s; left in the spool", messages, rejection)
     if totals.inaccessible:
-        from sam_pipeline.schema.spool.access import inaccessible
-
         logger.error("%s", inaccessible(spool, totals.inaccessible))
 
 
-def _is_at(broker: Broker, spool: Path) -> bool:
-    return broker.kind == SPOOL and os.path.realpath(broker.path) == os.path.realpath(spool)
+def _is_at(target: Target, spool: Path) -> bool:
+    broker = target.broker  # only a spool has no host
+    return not broker.host and os.path.realpath(broker.path) == os.path.realpath(spool)
 
 
 class _Pass:
@@ -226,7 +226,7 @@ class _Pass:
         self._locked: set[str] = set()
 
     def send_to(
-        self, transport: Transport, broker: Broker, patience: Callable[[], Deadline]
+        self, transport: Transport, target: Target, patience: Callable[[], Deadline]
     ) -> None:
         """Send batch by batch, until `patience` returns an expired deadline."""
         try:
@@ -243,7 +243,7 @@ class _Pass:
                 if not batch:
                     return
                 deadline = Deadline.after(min(patience().remaining(), MAX_BATCH_S))
-                messages = self._config.addressed_to(broker, [message for _, message in batch])
+                messages = addressed_to(target, [message for _, message in batch], self._config)
                 for position, rejection in outcomes(transport, messages, deadline):
                     name = batch[position][0]
                     if rejection is None:
@@ -269,15 +269,13 @@ class _Pass:
 
     def _read_locked(self, name: str) -> Optional[Message]:
         """Lock an element and read its message; None if it is locked, or can't be sent."""
-        from sam_pipeline.schema.messages.destination import problem_of_destination
-
         try:
             if not self._queue.lock(name):
                 self._totals.locked.add(name)
                 return None
             self._totals.locked.discard(name)
             self._locked.add(name)
-            message = self._config.addressed(self._queue.read(name))
+            message = addressed(self._queue.read(name), self._config)
             if problem := problem_of_destination(message.headers[DESTINATION]):
                 raise DamagedElement(f"element {name}: {problem}")
             return message

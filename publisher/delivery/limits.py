@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.delivery.outgoing import addressed, addressed_to
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.log import lazy_logger
@@ -28,9 +29,9 @@ logger = lazy_logger(__name__)
 
 def require_deliverable(message: Message, config: PublisherConfig) -> None:
     """Raises MessageRefused if no consumer could receive the message, or it is too large."""
-    addressed = config.addressed(message)
-    require_destination(addressed.headers[DESTINATION])
-    if problem := _problem_of_size(addressed, config):
+    as_sent = addressed(message, config)
+    require_destination(as_sent.headers[DESTINATION])
+    if problem := _problem_of_size(as_sent, config):
         raise MessageRefused("too-large", f"message {message.message_id}: {problem}")
 
 
@@ -40,7 +41,7 @@ def fitted(message: Message, config: PublisherConfig) -> Message:
     Raises:
         MessageRefused: it is too large without its details.
     """
-    problem = _problem_of_size(config.addressed(message), config)
+    problem = _problem_of_size(addressed(message, config), config)
     if not problem:
         return message
     head, key, details = message.body.removesuffix(_END).partition(_DETAILS)
@@ -54,7 +55,7 @@ def fitted(message: Message, config: PublisherConfig) -> Message:
         return Message(message.headers, b"".join((head, key, kept, mark.encode(), _END)))
 
     def is_too_large(candidate: Message) -> bool:
-        return bool(_problem_of_size(config.addressed(candidate), config))
+        return bool(_problem_of_size(addressed(candidate, config), config))
 
     fits, too_many = 0, min(len(details), MAX_MESSAGE_BYTES)
     if not key or is_too_large(shortened(fits)):
@@ -95,11 +96,11 @@ def fitted_record(record: Record, config: PublisherConfig, headers: Mapping[str,
 
 def refusals_of(message: Message, config: PublisherConfig) -> dict[str, str]:
     """By broker: why no broker of its kind can take the message; only those that can't."""
-    addressed = config.addressed(message)
+    as_sent = addressed(message, config)
     reasons = {}
-    for broker in config.broker_list:
-        (sent,) = config.addressed_to(broker, [addressed])
-        reasons[str(broker)] = kind_of(broker).refusal_of(broker, sent)
+    for target in config.targets:
+        (sent,) = addressed_to(target, [as_sent], config)
+        reasons[str(target)] = kind_of(target.broker).refusal_of(target.broker, sent)
     return {broker: reason for broker, reason in reasons.items() if reason}
 
 
@@ -116,12 +117,11 @@ def _problem_of_size(message: Message, config: PublisherConfig) -> str:
 
 def _problem_at_brokers(message: Message, config: PublisherConfig) -> str:
     """Why the message is too large for each of the brokers; empty if one can take it."""
-    if not config.brokers:
+    if not config.targets:
         return ""
     if config.signing_key_file:
         from sam_pipeline.publisher.settings.signing import with_longest_signature
 
         message = with_longest_signature(message, config.signing_key_file)
     refusals = refusals_of(message, config)
-    brokers = set(map(str, config.broker_list))
-    return next(iter(refusals.values())) if len(refusals) == len(brokers) else ""
+    return next(iter(refusals.values())) if len(refusals) == len(config.targets) else ""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
+from sam_pipeline.publisher.delivery.outgoing import addressed_to, outgoing
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError, Terminated
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import SpoolError
@@ -14,16 +16,16 @@ from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import TRY_LATER, UNAVAILABLE
+from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start without brokers
     from typing import Callable
 
-    from sam_pipeline.publisher.brokers.address import BrokerAddress
     from sam_pipeline.publisher.brokers.transport import Transport
-    from sam_pipeline.publisher.delivery.memory import Memory
-    from sam_pipeline.publisher.delivery.route import BrokerCandidate, Route
+    from sam_pipeline.publisher.delivery.route import Candidate, Memory, Route
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.schema.net.target import Target
 
 BATCH = 1000
 """The most messages in one call of a transport; each call gets a new share of the time."""
@@ -35,14 +37,14 @@ class Receipt(NamedTuple):
     """The broker at `address` has the message and will not lose it."""
 
     message: Message
-    address: BrokerAddress
+    address: Target
 
 
 class Rejection(NamedTuple):
     """No broker took the message; the one at `address` refused it. It is in the spool."""
 
     message: Message
-    address: BrokerAddress
+    address: Target
     reason: str
     for_good: bool = False
     """No broker of this kind can ever take it."""
@@ -122,7 +124,7 @@ class Courier:
         self._meanwhile = meanwhile
         self._termination = termination if config.spool else None
         self._memory: Memory | None = None
-        self._connection: tuple[Transport, BrokerCandidate] | None = None
+        self._connection: tuple[Transport, Candidate] | None = None
 
     def __enter__(self) -> Courier:
         return self
@@ -143,29 +145,26 @@ class Courier:
 
     def batch_of(self, messages: Iterable[Message]) -> MessageBatch:
         """The messages as they are sent; raises ConfigError if they can't be signed."""
-        return MessageBatch([self._config.outgoing(message) for message in messages])
+        return MessageBatch([outgoing(message, self._config) for message in messages])
 
     def offer(self, batch: MessageBatch, deadline: Deadline) -> None:
         """Send the messages to one broker after the other, until none is missing."""
-        termination = self._termination
-        if not self._config.brokers or (termination and termination.received):
+        config, termination = self._config, self._termination
+        if not config.targets or (termination and termination.received):
             return
-        from sam_pipeline.publisher.delivery.memory import Memory
-        from sam_pipeline.publisher.delivery.route import Route
+        from sam_pipeline.publisher.delivery.route import Memory, Route
 
         if self._memory is None:
-            config = self._config
-            brokers = config.broker_list
-            self._memory = Memory(config.state, brokers, credentials=config.credentials)
-        ask_all = self._config.spool is None or self._config.require_broker
-        batch.route = Route(self._config, self._memory, lambda: deadline, ask_all=ask_all)
+            self._memory = Memory(config.state, config.targets)
+        ask_all = config.spool is None or config.require_broker
+        batch.route = Route(self._memory, config.order, deadline, ask_all=ask_all)
         with batch.route as route:
             try:
                 if termination:
                     termination.interrupts = True
                 if self._connection:
                     try:
-                        batch.send(*self._connection, self._config, deadline)
+                        batch.send(*self._connection, config, deadline)
                     except BrokerUnavailable as failure:
                         # Perhaps it was idle for too long: the broker may be tried again.
                         fields = {"broker": failure.broker}
@@ -178,6 +177,7 @@ class Courier:
                 self._connection = None  # not closed: a DISCONNECT could follow half a frame
                 if isinstance(interrupt, KeyboardInterrupt):
                     raise
+        batch.failures = route.failures
 
     def settle(self, batch: MessageBatch, deadline: Deadline) -> Publication:
         """Spool the missing messages, and return where each one is.
@@ -189,15 +189,18 @@ class Courier:
         if spool_error and batch.route:  # brokers were left out only because there is a spool
             with batch.route as route:
                 self._try_brokers(batch, route.left_out(), route, deadline)
-        failures = batch.route.failures if batch.route else []
+            batch.failures = route.failures
+        failures = batch.failures
         # A broker of another kind may take it when it is back.
-        rejections = tuple(r for r in batch.refused.values() if not (r.for_good and failures))
+        rejections = list(batch.refused.values())
+        if failures:
+            rejections = [rejection for rejection in rejections if not rejection.for_good]
         receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
-        publication = Publication(receipts, spooled, rejections, tuple(failures))
-        counts = Counter((str(rejection.address), rejection.reason) for rejection in rejections)
+        publication = Publication(receipts, spooled, tuple(rejections), tuple(failures))
+        counts = Counter[tuple[str, str]]()
+        for rejection in rejections:
+            counts[str(rejection.address), rejection.reason] += 1
         for (broker, reason), count in counts.items():
-            from sam_pipeline.schema.program.wording import plural
-
             counted = plural(count, "message")
             fields = {"broker": broker}
             logger.error("%s rejected by %s: %s", counted, broker, reason, extra=fields)
@@ -213,7 +216,7 @@ class Courier:
         from sam_pipeline.publisher.delivery.drain import drain_in_passing
 
         transport, candidate = self._connection
-        return drain_in_passing(transport, candidate.address, self._config, deadline)
+        return drain_in_passing(transport, candidate.target, self._config, deadline)
 
     def close(self) -> None:
         if self._connection:
@@ -223,37 +226,35 @@ class Courier:
     def _try_brokers(
         self,
         batch: MessageBatch,
-        candidates: Iterator[BrokerCandidate],
+        candidates: Iterator[Candidate],
         route: Route,
         deadline: Deadline,
     ) -> None:
         """Send the missing messages to one candidate after the other until none is missing."""
-        from sam_pipeline.publisher.brokers.transport import kind_of
-
         while batch.missing:
             candidate = next(candidates, None)
             if candidate is None:
                 return
-            address, sharing = candidate
-            if self._connection and address == self._connection[1].address:
+            target = candidate.target
+            if self._connection and target == self._connection[1].target:
                 continue  # it refused the missing messages
-            if deadline.expired:
-                route.no_time_for(address)
+            share = deadline.share(candidate.sharing)
+            if share.expired:
+                route.no_time_for(target)
                 continue
             batch.start_over()
             try:
                 self.close()
-                kind = kind_of(address.broker)
-                transport = kind.connect(address, self._config, deadline.share(sharing))
+                transport = kind_of(target.broker).connect(target, share)
                 self._connection = transport, candidate
                 if self._meanwhile:
                     transport.meanwhile = self._meanwhile
                 batch.send(transport, candidate, self._config, deadline)
             except BrokerUnavailable as failure:
                 self.close()
-                route.failed(address, failure)
+                route.failed(target, failure)
             else:
-                route.worked(address)
+                route.worked(target)
 
 
 class MessageBatch:
@@ -269,6 +270,8 @@ class MessageBatch:
         self.spooled: list[Message] = []
         self.route: Route | None = None
         """The brokers to which they were offered."""
+        self.failures: Sequence[BrokerUnavailable] = ()
+        """One for each of these brokers that failed or was left out."""
 
     def snapshot(self) -> MessageBatch:
         """The state of a batch that another thread may still send, without refused messages."""
@@ -289,27 +292,25 @@ class MessageBatch:
     def send(
         self,
         transport: Transport,
-        candidate: BrokerCandidate,
+        candidate: Candidate,
         config: PublisherConfig,
         deadline: Deadline,
     ) -> None:
         """Send the pending messages; record which ones the broker confirmed or refused."""
-        from sam_pipeline.publisher.brokers.transport import outcomes
-
-        address, sharing = candidate
+        target, sharing = candidate
         while self.pending:
             positions = list(islice(self.pending, BATCH))
             pending = [self.pending[position] for position in positions]
-            messages = config.addressed_to(address.broker, pending)
+            messages = addressed_to(target, pending, config) if target.destinations else pending
             for index, rejection in outcomes(transport, messages, deadline.share(sharing)):
                 position = positions[index]
                 message = self.pending.pop(position)
                 if rejection:
                     self.refused[position] = Rejection(
-                        message, address, rejection.reason, rejection.for_good
+                        message, target, rejection.reason, rejection.for_good
                     )
                     continue
-                self.receipts.append(Receipt(messages[index], address))
+                self.receipts.append(Receipt(messages[index], target))
                 del self.missing[position]  # last: see `snapshot`
                 if self.refused:
                     self.refused.pop(position, None)
@@ -320,7 +321,7 @@ class MessageBatch:
             return None
         positions = list(self.missing)
         try:
-            spool = BoundedSpool(config.spool, config, config.shares_spool)
+            spool = BoundedSpool(config.spool, config.spool_limits, config.shares_spool)
             stored = spool.add_all(list(self.missing.values()))
             for position, message in zip(positions, stored):
                 del self.missing[position]

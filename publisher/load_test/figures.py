@@ -49,7 +49,7 @@ def document_of(run: CellRun, route: LoadRoute) -> Document:
     sent_per_s = _rate(account.confirmed, sending_s)
     return {
         "run": route.run,
-        "broker": str(route.address.broker),
+        "broker": str(route.target.broker),
         "server": run.receiving[0].server,
         "machine": machine(),
         "scenario": cell.scenario,

@@ -153,7 +153,7 @@ def _consumer(
         watch.note(number, arrival)
 
     if cell.has_slow_consumer and number == 0:
-        piece = SLOW_TLS_BYTES if route.address.broker.tls else SLOW_BYTES
+        piece = SLOW_TLS_BYTES if route.target.broker.tls else SLOW_BYTES
         return Consumer(route, cell, numbers, arrived, deadline, piece)
     return Consumer(route, cell, numbers, arrived, deadline)
 

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Optional
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline, within
+from sam_pipeline.schema.net.target import Target
 
 OPTION = "--yes-this-broker"
 
 
-def target_of(
-    config: PublisherConfig, confirmed: Optional[str], deadline: Deadline
-) -> BrokerAddress:
+def target_of(config: PublisherConfig, confirmed: Optional[str], deadline: Deadline) -> Target:
     """The address to test, which all connections use: the name is not looked up again.
 
     Args:
@@ -28,8 +27,9 @@ def target_of(
         PublishUsage: there is not exactly one STOMP broker, or it may not be tested.
         BrokerUnavailable: its name does not resolve, or not in time.
     """
-    broker = _only_broker(config.broker_list)
-    if config.proxy_for(broker) is not None:
+    target = _only_target(config.targets)
+    broker = target.broker
+    if usable(target, target.find_proxy) is not None:
         raise PublishUsage(
             f"{broker}: a load test does not go through a proxy: add {broker.host} to no_proxy"
         )
@@ -44,7 +44,7 @@ def target_of(
             f"{broker}: {where} {verb} not on loopback, so nothing was sent: a load test disturbs"
             f" all users of a broker; to test it all the same, add {OPTION} {broker.host}"
         )
-    return BrokerAddress(broker, addresses[0])
+    return target._replace(ip=addresses[0])
 
 
 def all_addresses(broker: Broker, deadline: Deadline) -> list[str]:
@@ -60,7 +60,7 @@ def all_addresses(broker: Broker, deadline: Deadline) -> list[str]:
         infos = within(deadline, socket.getaddrinfo, *query)
     except (OSError, UnicodeError) as error:
         reason = f"name resolution failed: {error_text(error)}"
-        raise BrokerUnavailable(BrokerAddress(broker), reason) from error
+        raise BrokerUnavailable(broker, reason) from error
     infos.sort(key=lambda info: info[0] != socket.AF_INET)
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
@@ -73,16 +73,16 @@ def leads_to_loopback(ip: str) -> bool:
     return address.is_loopback
 
 
-def _only_broker(brokers: Sequence[Broker]) -> Broker:
-    if not brokers:
+def _only_target(targets: Sequence[Target]) -> Target:
+    if not targets:
         raise PublishUsage("no broker to test: use --broker stomp://HOST:PORT")
-    if len(brokers) > 1:
-        listed = ", ".join(map(str, brokers))
+    if len(targets) > 1:
+        listed = ", ".join(map(str, targets))
         raise PublishUsage(f"a load test has one broker: choose one of {listed} with --broker")
-    (broker,) = brokers
-    if broker.kind != STOMP:
+    (target,) = targets
+    if target.broker.kind != STOMP:
         raise PublishUsage(
-            f"{broker}: a load test also consumes, which needs STOMP: use the stomp:// or"
+            f"{target}: a load test also consumes, which needs STOMP: use the stomp:// or"
             " stomp+ssl:// port of the broker"
         )
-    return broker
+    return target

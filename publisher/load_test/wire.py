@@ -13,11 +13,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Callable, NamedTuple, Optional
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.brokers.connection import open_channel, usable
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.load_test.plan import QUEUE, TOPIC, LoadCell
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import CLASS
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from sam_pipeline.schema.net.deadline import Deadline
@@ -25,6 +23,7 @@ from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameError, encode
 from sam_pipeline.schema.net.stomp.headers import RECEIPT
 from sam_pipeline.schema.net.stomp.sender import RABBITMQ
 from sam_pipeline.schema.net.stomp.session import Feed, SessionLost, StompSession
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 NAME = "sam-load-test"
@@ -50,8 +49,7 @@ _IN_SECONDS = 100_000_000_000
 class LoadRoute(NamedTuple):
     """Where the messages of a run go, at one broker."""
 
-    address: BrokerAddress
-    config: PublisherConfig
+    target: Target
     run: str
 
     def destination(self, kind: str) -> str:
@@ -153,7 +151,7 @@ class Consumer:
             self.session.ask("SUBSCRIBE", headers, deadline)
         except SessionLost as loss:
             self.session.drop()
-            raise BrokerUnavailable(route.address, f"can't subscribe: {loss}") from loss
+            raise BrokerUnavailable(route.target, f"can't subscribe: {loss}") from loss
 
     def _headers(self) -> dict[str, str]:
         """The headers of all kinds of brokers; each of them ignores the others."""
@@ -228,7 +226,7 @@ class Producer:
         if cell.kind == QUEUE and server.startswith(RABBITMQ):
             # The queue of the consumers, as it is: a SEND to /queue/ would declare another one.
             destination = f"/amq{destination}"
-        headers = {**route.config.at(route.address.broker).headers}
+        headers = {**route.target.headers}
         headers.update(destination=destination, persistent=str(cell.persistent).lower())
         headers[CLASS] = CHECK_CLASS  # a consumer of all topics counts such messages, no more
         if server.startswith(ARTEMIS):
@@ -258,18 +256,18 @@ def _open(
     receive_bytes: int = RECEIVE_BYTES,
 ) -> tuple[StompSession, str]:
     """A session that is logged in, and the software of the broker; raises BrokerUnavailable."""
-    address, config = route.address, route.config
-    user, password = config.login(address.broker)
+    target = route.target
+    user, password = usable(target, target.login)
     login: Mapping[str, Optional[str]] = {
         "login": user,
         "passcode": password,
         "client-id": client,
         "heart-beat": "0,0",
-        "host": config.at(address.broker).vhost,
+        "host": target.vhost,
     }
-    session = StompSession(open_channel(address, config, deadline), feed, receive_bytes)
+    session = StompSession(open_channel(target, deadline), feed, receive_bytes)
     try:
         return session, session.log_in(login, deadline).get("server", "")
     except SessionLost as loss:
         session.drop()
-        raise BrokerUnavailable(address, f"login failed: {loss}") from loss
+        raise BrokerUnavailable(target, f"login failed: {loss}") from loss

@@ -23,5 +23,7 @@ def this_host() -> str:
         host, aliases, _ = within(deadline, gethostbyaddr, name.encode())
     except (OSError, UnicodeError, RuntimeError):  # including TimeoutError; no more threads
         return name
-    full_name = next((alias for alias in [host, *aliases] if "." in alias), name)
-    return name if full_name.startswith("localhost") else str(full_name)
+    for alias in (host, *aliases):
+        if "." in alias:
+            return name if alias.startswith("localhost") else str(alias)
+    return name

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.settings.section import Findings
 
 Step = Union[str, int]
@@ -24,9 +24,9 @@ class ConfigKeys:
         self._path = path
 
     @property
-    def bad(self) -> frozenset[str]:
+    def bad(self) -> set[str]:
         """The fields with a bad value; a copy that has one is left out as a whole."""
-        return frozenset() if self._path else self._findings.bad
+        return set() if self._path else self._findings.bad
 
     def origin(self, key: str) -> str:
         """Where a key is set: `sam.toml:7: [publisher] copy[1] spool`, or a variable."""
@@ -45,11 +45,11 @@ class ConfigKeys:
                         return self._located("broker", number, key)
         return self.origin(keys[-1])
 
-    def origin_of_file(self, path: Optional[Path], broker: Broker) -> str:
+    def origin_of_file(self, path: Optional[Path], target: Target) -> str:
         """Where the file for TLS that applies at a broker is named."""
-        at = self.config.at(broker)
-        key = next((key for key in BY_PATH if path and getattr(at, key) == path), BY_PATH[-1])
-        return self.origin_at(broker, key)
+        files = target.tls_files
+        key = next((key for key in BY_PATH if path and getattr(files, key) == path), BY_PATH[-1])
+        return self.origin_at(target.broker, key)
 
     def _located(self, *path: Step) -> str:
         steps = (*self._path, *path)

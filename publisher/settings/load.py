@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.fields import problem_of_url
+from sam_pipeline.publisher.settings.config import SECTION, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.net.broker_url import parse_broker, problem_of_target
 from sam_pipeline.schema.settings.files import find_file, no_file_found, state_dir
 from sam_pipeline.schema.settings.section import Findings, examine, load
-
-if TYPE_CHECKING:
-    from sam_pipeline.publisher.settings.copy_config import CopyTable
 
 SCRATCH = (
     "_CONDOR_SCRATCH_DIR",
@@ -46,13 +43,21 @@ def load_config(
     Raises:
         ConfigError: all problems at once.
     """
-    config = load(PublisherConfig, "publisher", path, os.environ, **flags)
-    config = _with_directories(_with_listed_brokers(config, flags), no_spool)
-    problems = [*_unsafe_logins(config), *problems_between_keys(config)]
+    state = state_dir(os.environ)
+    config = load(PublisherConfig, SECTION, path, os.environ, **flags)
+    config = _with_directories(_of_brokers(config, flags), state, no_spool)
+    problems = []
+    for one in (config, *config.copies):
+        for target in one.targets:
+            if target.user and (problem := target.problem_of_login()):
+                problems.append(f"{one.name} {target}: {problem}")
+    if config.broker or config.copy:
+        problems += problems_between_keys(config)
     if problems:
         raise ConfigError(problems)
     for one in (config, *config.copies):
-        one.require_signer()
+        if one.signing_key_file:
+            one.require_signer()
     return config
 
 
@@ -62,12 +67,12 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     Raises:
         ConfigError: the file does not exist, or is not TOML.
     """
-    findings = examine(PublisherConfig, "publisher", path, os.environ, **flags)
+    findings = examine(PublisherConfig, SECTION, path, os.environ, **flags)
     urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
     good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
-    good["brokers"] = tuple(url for url in urls if problem_of_url(url) is None)
+    good["brokers"] = tuple(url for url in urls if problem_of_target(url) is None)
     config = PublisherConfig(**{**findings.values, **good})
-    return _with_directories(_with_listed_brokers(config, flags)), findings
+    return _with_directories(_of_brokers(config, flags), state_dir(os.environ)), findings
 
 
 def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
@@ -112,51 +117,32 @@ def scratch_of(path: Path) -> str | None:
     return None
 
 
-def _with_listed_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherConfig:
-    """With the URLs of tables in `brokers`; without copies if an option names the brokers."""
-    if flags.get("brokers"):
-        return config._replace(copy=())
-    if not (config.broker or config.copy):
+def _of_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherConfig:
+    """Only the brokers of the option, if it is given; their tables still apply."""
+    if not flags.get("brokers"):
         return config
-    tables = (table._replace(brokers=_listed(table)) for table in config.copy)
-    return config._replace(brokers=_listed(config), copy=tuple(tables))
+    named = {str(parse_broker(url)) for url in config.brokers}
+    tables = tuple(table for table in config.broker if str(table.broker) in named)
+    return config.replace(broker=tables, copy=())
 
 
-def _listed(tables: PublisherConfig | CopyTable) -> tuple[str, ...]:
-    from sam_pipeline.schema.net.broker_url import parse_broker
-
-    known = {str(parse_broker(url)) for url in tables.brokers}
-    more = (table.url for table in tables.broker if str(table.broker) not in known)
-    return (*tables.brokers, *more)
-
-
-def _unsafe_logins(config: PublisherConfig) -> Iterator[str]:
-    for one in (config, *config.copies):
-        if one.user or one.broker or any("@" in url for url in one.brokers):
-            from sam_pipeline.schema.net.broker_url import problem_of_login
-
-            for broker in one.broker_list:
-                at = one.at(broker)
-                problem = problem_of_login(broker._replace(user=None), at.user, one.insecure)
-                if problem:
-                    yield f"{one.name} {broker}: {problem}"
-
-
-def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
+def _with_directories(
+    config: PublisherConfig, state: Path, no_spool: bool = False
+) -> PublisherConfig:
     """The configuration with defaults for the directories of state and spools."""
-    state = config.state or state_dir(os.environ)
+    state = config.state or state
     spool = config.spool or state / "spool"
     if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
         logger.warning("no spool: %s is relative, and the working directory was removed", spool)
-        return _without_spools(config)._replace(state=None, require_broker=True)
+        return _without_spools(config).replace(state=None, require_broker=True)
     if no_spool:
-        return _without_spools(config)._replace(state=state)
+        return _without_spools(config).replace(state=state)
     main_spool = config.spool or _lasting(spool)
     copies = tuple(
-        table._replace(spool=table.spool or _lasting(state / "copies" / table.name / "spool"))
+        table.replace(spool=table.spool or _lasting(state / "copies" / table.name / "spool"))
         for table in config.copy
     )
-    return config._replace(
+    return config.replace(
         state=state,
         spool=main_spool,
         copy=copies,
@@ -165,8 +151,8 @@ def _with_directories(config: PublisherConfig, no_spool: bool = False) -> Publis
 
 
 def _without_spools(config: PublisherConfig) -> PublisherConfig:
-    copies = tuple(table._replace(spool=None) for table in config.copy)
-    return config._replace(spool=None, copy=copies)
+    copies = tuple(table.replace(spool=None) for table in config.copy)
+    return config.replace(spool=None, copy=copies)
 
 
 def _lasting(spool: Path) -> Path | None:

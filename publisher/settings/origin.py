@@ -18,25 +18,26 @@ USER_TIMEOUT_S = 1.0
 NAMED_USER = ("LOGNAME", "USER")
 
 
-def origin_of(program: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The headers of messages that `program` makes on this host, printable in any header."""
-    # DNS is not asked for the full name: messages of one host shall all have the same.
-    values = {
-        HOST: os.uname().nodename,
-        PROGRAM: program,
-        USER: next(filter(None, map(environment.get, NAMED_USER)), None) or _name_of_account(),
-    }
-    return {header: _in_ascii(value) for header, value in values.items()}
-
-
-def command_origin(command: str, environment: Mapping[str, str]) -> dict[str, str]:
+def command_origin(command: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The headers of messages that a command of `sam-publish` makes."""
     return origin_of(f"sam-publish/{VERSION} {command}", environment)
 
 
-def script_origin(script: str, environment: Mapping[str, str]) -> dict[str, str]:
+def script_origin(script: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The headers of messages that a script makes with the library."""
     return origin_of(f"{os.path.basename(script) or 'python'} sam-publish/{VERSION}", environment)
+
+
+def origin_of(program: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The headers of messages that `program` makes on this host, printable in any header."""
+    # DNS is not asked for the full name, so that all messages from a host carry the same name.
+    user = next(filter(None, map(environment.get, NAMED_USER)), None) or _name_of_account()
+    headers = {HOST: os.uname().nodename, PROGRAM: program, USER: user}
+    for header, value in headers.items():
+        if not (value.isascii() and value.isprintable()):  # some broker might change it
+            value = "".join(c if " " <= c <= "~" else "?" for c in value)
+        headers[header] = value.strip()[:LONGEST]
+    return headers
 
 
 def _name_of_account() -> str:
@@ -49,10 +50,3 @@ def _name_of_account() -> str:
     except (KeyError, OSError, RuntimeError):  # including TimeoutError; no more threads
         return f"uid {number}"
     return str(account.pw_name)
-
-
-def _in_ascii(value: str) -> str:
-    """The value with `?` for each character that some broker might change."""
-    if not (value.isascii() and value.isprintable()):
-        value = "".join(c if " " <= c <= "~" else "?" for c in value)
-    return value.strip()[:LONGEST]

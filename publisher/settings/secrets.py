@@ -1,5 +1,4 @@
-"""Passwords and tokens from the environment, from files that only their owner can read, and from
-systemd credentials.
+"""Tokens from the environment, from files that only their owner can read, and by discovery.
 
 Nothing here is logged, and an error names the file, never its contents. Files are read at each
 connect, so that a rotated secret is used at once.
@@ -11,60 +10,51 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.secret_file import (
-    credential_file,
-    find_secret,
-    problem_of_certificate,
-    problem_of_secret,
-    read_secret,
-)
-
-CREDENTIALS: dict[str, dict[str, Any]] = {
-    "user": {"what": "login for brokers whose URL has none"},
-    "password_file": {
-        "check": problem_of_secret,
-        "what": "its first line is the password; mode 0600",
-    },
-    "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
-    "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
-    "key_file": {
-        "check": problem_of_secret,
-        "what": "its key, mode 0600; may be in `certificate_file`",
-    },
-}
-"""The keys by which a broker knows us. A table with one of them uses none of the section's."""
-
-PASSWORD = "SAM_PUBLISHER_PASSWORD"
-TOKEN = "SAM_PUBLISHER_TOKEN"
-PROXY_PASSWORD = "SAM_PUBLISHER_PROXY_PASSWORD"
-PASSWORD_CREDENTIAL = "sam-publisher-password"
-TOKEN_CREDENTIAL = "sam-publisher-token"
-PROXY_PASSWORD_CREDENTIAL = "sam-publisher-proxy-password"
+from sam_pipeline.schema.net.broker_url import problem_of_secret_to
+from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.secret_file import Secret, read_secret
 
 
-def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The password for brokers, if there is one: from variable, file or systemd credential.
+def token_for(target: Target) -> Optional[str]:
+    """The bearer token for a broker that needs one: configured, or else by discovery.
 
     Raises:
-        ConfigError: the file can't be used.
+        ConfigError: the file can't be used, or does not contain a token.
     """
-    return find_secret(file, PASSWORD, PASSWORD_CREDENTIAL, environ)
+    if (token := configured_token(target.token)) or not target.token.variable:
+        return token
+    return discovered_token(os.environ)
 
 
-def proxy_password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The password for the proxy of the key `proxy`, from the same sources.
+def door_token(target: Target) -> Optional[str]:
+    """The token for an HTTP door, if one is configured; those of other services stay secret.
 
     Raises:
-        ConfigError: the file can't be used.
+        ConfigError: the file can't be used, or the token would be sent in plain text.
     """
-    return find_secret(file, PROXY_PASSWORD, PROXY_PASSWORD_CREDENTIAL, environ)
+    token = configured_token(target.token)
+    if token and (problem := problem_of_secret_to(target.broker, "the token", target.insecure)):
+        raise ConfigError([problem])
+    return token
 
 
-def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The bearer token, if there is one: configured (see `configured_token`), or by discovery.
+def configured_token(secret: Secret) -> Optional[str]:
+    """The token that was given to us for brokers.
+
+    Raises:
+        ConfigError: the file can't be used, or does not contain a token.
+    """
+    text = secret.read()
+    is_variable = os.environ.get(secret.variable) if secret.variable else None
+    source = secret.variable if is_variable else str(secret.file or secret.credential)
+    return text and _valid_token(text, source)
+
+
+def discovered_token(environ: Mapping[str, str]) -> Optional[str]:
+    """The token of this account, if there is one.
 
     Source: WLCG Bearer Token Discovery 1.0: the variables BEARER_TOKEN and BEARER_TOKEN_FILE, the
     file bt_u<uid> in the runtime directory, then in /tmp. The first that exists must be usable: no
@@ -73,23 +63,9 @@ def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
     Raises:
         ConfigError: the file can't be used, or does not contain a token.
     """
-    if configured := configured_token(file, environ):
-        return configured
     if environ.get("BEARER_TOKEN"):
         return _valid_token(environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN")
     path = discovered_token_file(environ)
-    return _valid_token(read_secret(path), str(path)) if path else None
-
-
-def configured_token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The token that was given to us for brokers: from variable, file or systemd credential.
-
-    Raises:
-        ConfigError: the file can't be used, or does not contain a token.
-    """
-    if environ.get(TOKEN):
-        return _valid_token(environ[TOKEN], TOKEN)
-    path = file or credential_file(TOKEN_CREDENTIAL, environ)
     return _valid_token(read_secret(path), str(path)) if path else None
 
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from sam_pipeline.schema.identity.keys import Signer, key_name, load_signer
-from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNATURE, SIGNED_AT, sign
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT, sign
+from sam_pipeline.schema.messages.message import SIGNATURE, Message
 
 
 @lru_cache(maxsize=10)

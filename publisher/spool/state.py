@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool.count import CountFile
+from sam_pipeline.publisher.spool.bounded import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, elements
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from fnmatch import translate
 from functools import cached_property, lru_cache
@@ -27,7 +26,7 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
-from sam_pipeline.schema.settings.key import POSITIVE, config_key
+from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key
 
 ENFORCE, OBSERVE = "enforce", "observe"
 MODES = (ENFORCE, OBSERVE)
@@ -99,8 +98,7 @@ def _check_not_empty(value: Sequence[str]) -> str | None:
     return None if value else "it is empty, so nothing would be allowed"
 
 
-@dataclass(frozen=True)
-class PublisherRule:
+class PublisherRule(Settings):
     """What one publisher may say."""
 
     name: str = config_key("the name in reports and messages", _check_not_empty)
@@ -166,8 +164,7 @@ class Allowed(NamedTuple):
     monitoring_hosts: Patterns
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Settings):
     """All publishers; no two of them share a name, an identity or a key."""
 
     mode: str = config_key(

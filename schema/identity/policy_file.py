@@ -29,7 +29,7 @@ def load_policy(path: Path) -> Policy:
         # The problems of a publisher of None are among those of the file.
         for key, problem in _problems(publisher, place, owners) if publisher else ():
             problems.append(
-                f"{findings.locate('publisher', number, key)}: {place} {key}: {problem}"
+                f"{findings.position('publishers', number, key)}: {place} {key}: {problem}"
             )
     if problems:
         raise ConfigError(problems)

@@ -25,6 +25,7 @@ from sam_pipeline.schema.messages.message import (
     COUNT,
     DESTINATION,
     MESSAGE_ID,
+    SIGNATURE,
     Message,
 )
 from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS, Limits
@@ -32,7 +33,6 @@ from sam_pipeline.schema.times import format_time, parse_time
 
 KEY_NAME = "samKey"
 SIGNED_AT = "samSignedAt"
-SIGNATURE = "samSignature"
 
 BAD_SIGNATURE, EXPIRED = refused.BAD_SIGNATURE, refused.SIGNATURE_EXPIRED
 

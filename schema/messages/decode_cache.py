@@ -23,10 +23,9 @@ from sam_pipeline.schema.records.normalise import (
     NO_TIMES,
     STATUSES,
     Limits,
-    utc,
-    window,
 )
 from sam_pipeline.schema.records.text import BLANKS, END, Record, record_starts
+from sam_pipeline.schema.times import utc, window
 
 STATUS, TIME = "metricStatus", "timestamp"
 
@@ -87,7 +86,7 @@ class CachedDecoder:
         self._now = now
         self._limits = limits
         self._times = times
-        self._earliest, self._latest = window(now, limits)
+        self._earliest, self._latest = window(now, limits.past, limits.future)
         self._template = _templates(self._columns)
 
     def decode(self, message: Message) -> Decoded:

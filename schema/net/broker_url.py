@@ -1,6 +1,8 @@
-"""Broker URLs: where messages go to and come from."""
+"""Broker URLs: where messages go to and come from.
 
-from __future__ import annotations
+The annotations are evaluated, unlike those of other modules: `typing` would compile each string at
+every start, which costs 1 % of publishing a result.
+"""
 
 from typing import NamedTuple, Optional
 

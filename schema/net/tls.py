@@ -6,11 +6,12 @@ import select
 import ssl
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, error_text
+from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 
 TOO_OLD = "it does not support TLS 1.2 or newer"
@@ -63,18 +64,6 @@ ABOUT_US = {
     "UNKNOWN_CA": "its CA is unknown there",
     "UNSUPPORTED_CERTIFICATE": "a certificate of this kind is not supported there",
 }
-
-
-class TlsFiles(NamedTuple):
-    """Trusted CAs and our certificate; without a `key_file`, its file contains the key as well.
-
-    With a `crl_file`, every authority on the way to a broker's certificate must have a list there.
-    """
-
-    ca_file: Optional[Path] = None
-    certificate_file: Optional[Path] = None
-    key_file: Optional[Path] = None
-    crl_file: Optional[Path] = None
 
 
 def secure(

@@ -226,9 +226,9 @@ def run(
     program: str,
     parser: argparse.ArgumentParser,
     argv: Optional[Sequence[str]],
-    handler: Callable[[argparse.Namespace], int],
+    handler: Optional[Callable[[argparse.Namespace], int]] = None,
 ) -> int:
-    """Parse `argv`, set up logging and call `handler`; return the exit code.
+    """Parse `argv`, set up logging and call `handler`, or the command's own; return the exit code.
 
     An error becomes lines on stderr and an exit code. Output that can't be written is an error too,
     but never stops the handler.
@@ -253,7 +253,7 @@ def run(
             set_up_logging()
         else:
             when_first_used(set_up_logging)
-        code = handler(args)
+        code = int((handler or args.handler)(args))
     except SystemExit as exit:  # --help, a usage error, a signal
         ended, code = exit, exit.code if isinstance(exit.code, int) else OK
     except SamError as error:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import NamedTuple
 
 from sam_pipeline.schema.errors import RecordRefused
@@ -26,7 +25,7 @@ from sam_pipeline.schema.records.classes import (
     built_in,
 )
 from sam_pipeline.schema.records.text import BLANKS, Record, text_lines, too_many
-from sam_pipeline.schema.times import format_time, parse_day, parse_time
+from sam_pipeline.schema.times import format_time, parse_day, utc, window
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """In the order of the exit codes of monitoring plugins."""
@@ -54,9 +53,6 @@ _FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "desc
 _TIMES = frozenset(key.lower() for key in TIME_KEYS)
 _PERIODS = frozenset(key.lower() for key in PERIOD_KEYS)
 _SPELLINGS = {known.name: Names([*known.keys, *TIME_KEYS]) for known in BUILT_IN.values()}
-
-_RECENT_TIMES = 1000
-"""Times to cache: results that arrive together share them."""
 
 
 class Limits(NamedTuple):
@@ -125,7 +121,7 @@ def normalise(
     elif made_at and "timestamp" not in record:
         record["timestamp"] = made_at
     if "timestamp" in record:
-        earliest, latest = window(now, limits)
+        earliest, latest = window(now, limits.past, limits.future)
         time = record["timestamp"]
         # Times in our own format compare as texts.
         if time < earliest and message_class is METRIC_OUTPUT:
@@ -200,18 +196,6 @@ def _time(key: str, value: str, kind: str = MOMENT) -> str:
             with suppress(ValueError):
                 return f"{parse_day(value).isoformat()}T00:00:00Z"
         raise RecordRefused("bad-time", f"{key}: {error}") from None
-
-
-@lru_cache(maxsize=_RECENT_TIMES)
-def utc(value: str) -> str:
-    """A time in any accepted format, in ours. Raises ValueError."""
-    return format_time(parse_time(value))
-
-
-@lru_cache(maxsize=10)  # all records of a batch share one `now`
-def window(now: datetime, limits: Limits) -> tuple[str, str]:
-    """The earliest and the latest timestamp that a metric result may have now."""
-    return format_time(now - limits.past), format_time(now + limits.future)
 
 
 def _host(value: str) -> str:

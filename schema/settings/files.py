@@ -30,11 +30,15 @@ class TomlFile:
     """A file as it was read."""
 
     # As NamedTuples, these two classes would make publishing a result slower.
-    def __init__(self, path: Path, text: str, exposed: str | None) -> None:
+    def __init__(self, path: Path, text: str, status: os.stat_result) -> None:
         self.path = path
         self.text = text
-        self.exposed = exposed
+        self._status = status
+
+    @property
+    def exposed(self) -> str | None:
         """How other users can read the file, if they can."""
+        return exposure(self._status)
 
 
 class TomlDocument:
@@ -133,9 +137,9 @@ def _read_toml(path: Path) -> tuple[TomlFile, dict[str, Any]]:
     except ModuleNotFoundError:  # Python 3.9 and 3.10
         toml = import_module("tomli")
     with open(_opened(path), "rb") as opened:
-        exposed = exposure(os.fstat(opened.fileno()))
+        status = os.fstat(opened.fileno())
         text = opened.read().decode().replace("\r\n", "\n")
-    return TomlFile(path, text, exposed), toml.loads(text)
+    return TomlFile(path, text, status), toml.loads(text)
 
 
 def _located(error: ValueError, path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.settings.files import no_file_found
-from sam_pipeline.schema.settings.reader import fields_of, is_table
+from sam_pipeline.schema.settings.key import REQUIRED, Settings, is_table
 from sam_pipeline.schema.settings.section import SECRETS, Findings, names_a_secret
 
 DESCRIPTION = """\
@@ -26,10 +26,10 @@ _SECRET_IN_QUERY = r"((?:password|passwd|passcode|secret|token)=)[^&]*"
 
 
 class Part(NamedTuple):
-    """A section: its name, its class, and its findings."""
+    """A section: its name, its settings, and its findings."""
 
     section: str
-    config_class: Any
+    settings: type[Settings]
     findings: Findings
 
 
@@ -78,22 +78,20 @@ def show(args: argparse.Namespace, *parts: Part) -> int:
 
 def settings_of(part: Part) -> Iterator[Setting]:
     """The settings of a section, and which secrets variables hold."""
-    section, config_class, findings = part
+    section, settings, findings = part
     given = {**findings.rejected, **findings.values}
-    for field in fields_of(config_class):
-        if field.key is None:
-            continue
-        name = f"{section}.{field.key}"
-        value = given.get(field.name, "invalid" if field.name in findings.bad else field.default)
+    for attribute, key in settings.KEYS.items():
+        name = f"{section}.{key.name}"
+        value = given.get(attribute, "invalid" if attribute in findings.bad else key.default)
         inside = [*_settings_in(value)]
         for path, setting in inside:
             steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-            yield Setting(name + "".join(steps), setting, findings.origin(field.name, *path))
+            yield Setting(name + "".join(steps), setting, findings.origin(attribute, *path))
         if not inside:
-            origin = findings.origin(field.name)
-            if origin == "default" and not field.optional:
+            origin = findings.origin(attribute)
+            if origin == "default" and key.default is REQUIRED:
                 value, origin = None, "missing"
-            yield Setting(name, masked(field.key, value), origin)
+            yield Setting(name, masked(key.name, value), origin)
     for name in SECRETS.get(section, ()):
         origin = findings.origin(name)
         yield Setting(f"{section}.{name}", None if origin == "default" else MASK, origin)
@@ -101,12 +99,11 @@ def settings_of(part: Part) -> Iterator[Setting]:
 
 def _settings_in(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """The path and the masked value of each key of a table, however deep; of another value none."""
-    if is_table(value):
-        for field in fields_of(type(value)):
-            if field.key is not None:
-                item = getattr(value, field.name)
-                inside = [*_settings_in(item)] or [((), masked(field.key, item))]
-                yield from (((field.key, *path), setting) for path, setting in inside)
+    if is_table(type(value)):
+        for attribute, key in type(value).KEYS.items():
+            item = getattr(value, attribute)
+            inside = [*_settings_in(item)] or [((), masked(key.name, item))]
+            yield from (((key.name, *path), setting) for path, setting in inside)
     elif isinstance(value, tuple):
         for number, table in enumerate(value, 1):  # None is a bad one
             yield from (((number, *path), setting) for path, setting in _settings_in(table))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.program.wording import did_you_mean
-from sam_pipeline.schema.settings.reader import fields_of, is_table, kind_of, suggestion, type_name
+from sam_pipeline.schema.settings.key import Settings, is_table, suggestion, type_name
 
 _SHARED_VARIABLES = (
     "SAM_CONFIG",
@@ -30,35 +30,33 @@ logger = lazy_logger(__name__)
 
 
 class VariableFindings(NamedTuple):
-    """The good `values` of variables by field name, and the problems of the others."""
+    """The good `values` of variables by attribute, and the problems of the others."""
 
     values: dict[str, Any]
     names: dict[str, str]
-    """By field: the variable that is set, be it good or bad; also for secrets."""
+    """By attribute: the variable that is set, be it good or bad; also for secrets."""
     problems: list[str]
 
 
 def read_variables(
-    config_class: Any, section: str, secrets: Collection[str], environ: Mapping[str, str]
+    settings: type[Settings], section: str, secrets: Collection[str], environ: Mapping[str, str]
 ) -> VariableFindings:
     """The variables of a section; those of `secrets` are only named, their values not read."""
-    fields = [field for field in fields_of(config_class) if field.key]
+    keys = settings.KEYS
     variables = {name: f"SAM_{section}_{name}".upper() for name in secrets}
-    variables.update({field.name: f"SAM_{section}_{field.key}".upper() for field in fields})
+    variables.update({name: f"SAM_{section}_{key.name}".upper() for name, key in keys.items()})
     names = {name: variable for name, variable in variables.items() if environ.get(variable)}
     values: dict[str, Any] = {}
     problems = []
-    for field in fields:
-        if field.name not in names:
-            continue
-        variable = names[field.name]
+    for name in (name for name in names if name in keys):
+        variable = names[name]
         try:
-            values[field.name] = _from_text(kind_of(config_class, field), environ[variable])
+            values[name] = _from_text(keys[name].kind, environ[variable])
         except _OnlyInFile:
             advice = suggestion(variable, {*variables.values()} - {variable})
             problems.append(f"{variable}: can only be set in the file{advice}")
         except ValueError as error:
-            is_list = any(other.key == f"{field.key}s" for other in fields)
+            is_list = f"{variable}S" in variables.values()
             hint = f" (did you mean {variable}S?)" if is_list else ""
             problems.append(f"{variable}: {error}{hint}")
     for text in set(_near_misses(variables.values(), section, environ)) - _warned:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.secret_file import credential_file
-from sam_pipeline.schema.settings.key import POSITIVE, config_key, secret_key
+from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, secret_key
 from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.archive.store import LocalStore, Store
@@ -47,8 +46,7 @@ def _problem_of_endpoint(url: str) -> str | None:
     return None if is_server else "is not the URL of a server (expected https://HOST:PORT)"
 
 
-@dataclass(frozen=True)
-class ArchiveConfig:
+class ArchiveConfig(Settings):
     """Where the archive is, and which versions it keeps."""
 
     url: str | None = config_key(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass, field
 
 from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
+from sam_pipeline.schema.settings.key import Settings, config_key
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.database.engine import parse_url
@@ -27,23 +27,24 @@ def _problem(url: str) -> str | None:
     return None
 
 
-_URL = {
-    "check": _problem,
-    "what": "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of"
-    " libpq, or `sqlite:////PATH`",
-}
+MEANING = (
+    "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of libpq, or"
+    " `sqlite:////PATH`"
+)
 
 
-@dataclass(frozen=True)
-class DatabaseConfig:
-    """`url` may contain a password, so `repr` leaves it out."""
+class OptionalDatabase(Settings):
+    """The section for commands that need no database."""
 
-    url: str = field(repr=False, metadata=_URL)
+    url: str | None = config_key(MEANING, _problem, None)
+
+    def __repr__(self) -> str:
+        """Without the URL, which may contain a password."""
+        return f"{type(self).__name__}()"
 
 
-@dataclass(frozen=True)
-class _OptionalUrl:
-    url: str | None = field(default=None, repr=False, metadata=_URL)
+class DatabaseConfig(OptionalDatabase):
+    url: str = config_key(MEANING, _problem)
 
 
 def load_database(args: argparse.Namespace) -> DatabaseConfig:
@@ -61,18 +62,18 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     if is_from_file and parsed.get_backend_name() == "sqlite":
         path = document.directory("database", "url") / str(parsed.database)
         url = parsed.set(database=str(path)).render_as_string(hide_password=False)
-    return DatabaseConfig(url)
+    return DatabaseConfig(url=url)
 
 
 def database_part(args: argparse.Namespace) -> Part:
     """The section for `config show`; some commands need no database."""
-    findings = examine(_OptionalUrl, "database", args.config, os.environ)
-    return Part("database", _OptionalUrl, findings)
+    findings = examine(OptionalDatabase, "database", args.config, os.environ)
+    return Part("database", OptionalDatabase, findings)
 
 
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
-    return bool(load(_OptionalUrl, "database", args.config, os.environ).url)
+    return bool(load(OptionalDatabase, "database", args.config, os.environ).url)
 
 
 def note_on_plain_text(url: str) -> str | None:

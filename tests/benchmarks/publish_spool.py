@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def writing(directory: Path, count: int, at_once: int) -> bool:
     """Compare the spool with the bare loop; there is no bound where both fsync twice a message."""
     config = PublisherConfig(state=directory / "state")
-    room = BoundedSpool(directory / f"spool{at_once}", config, config.shares_spool)
+    room = BoundedSpool(directory / f"spool{at_once}", config.spool_limits, config.shares_spool)
     bare = directory / f"bare{at_once}"
     bare.mkdir()
     ours_s, bare_s = [], []

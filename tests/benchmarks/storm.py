@@ -30,9 +30,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.messages.message import DESTINATION
+from sam_pipeline.schema.net.target import SpoolLimits
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.benchmarks.common import arguments, print_load, processor_s, seconds, software
 from tests.benchmarks.road import BARE
@@ -115,7 +115,7 @@ def drain_loop(broker: Any, count: int, spool: Path) -> dict[str, Any]:
 
     The rate is that between the first and the last message that left the spool.
     """
-    room = BoundedSpool(spool, PublisherConfig(state=spool.parent / "state"), False)
+    room = BoundedSpool(spool, SpoolLimits(state=spool.parent / "state"), False)
     queue = DirectoryQueue(spool)
     messages = (metric_message(**{DESTINATION: QUEUE}) for _ in range(count))
     while part := list(islice(messages, 1000)):

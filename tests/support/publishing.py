@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.keys import load_signer
@@ -34,7 +33,7 @@ def dead_url() -> str:
 def config_for(*brokers: str, **settings: Any) -> PublisherConfig:
     """These brokers, and the spool of the working directory."""
     spool = {"spool": Path("spool").absolute(), "timeout_s": 5.0}
-    return PublisherConfig(brokers, **{**spool, **settings})
+    return PublisherConfig(brokers=brokers, **{**spool, **settings})
 
 
 def messages(count: int, **headers: str) -> list[Message]:
@@ -92,10 +91,9 @@ def sent_to(
     url: str, messages: Sequence[Message], config: PublisherConfig | None = None
 ) -> dict[int, str | None]:
     """By position: None if the broker confirmed the message, else why it rejected it."""
-    address = BrokerAddress(parse_broker(url), HOST)
+    target = (config or PublisherConfig()).target_of(parse_broker(url))._replace(ip=HOST)
     deadline = Deadline.after(10)
-    kind = kind_of(address.broker)
-    with closing(kind.connect(address, config or PublisherConfig(), deadline)) as transport:
+    with closing(kind_of(target.broker).connect(target, deadline)) as transport:
         return {
             position: rejection.reason if rejection else None
             for position, rejection in outcomes(transport, messages, deadline)

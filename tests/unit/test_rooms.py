@@ -45,7 +45,7 @@ schema.chunks:
 schema.secret_file: schema.errors
 schema.net: $GROUND schema.program.wording
 schema.program: $GROUND
-schema.settings: $GROUND schema.program | tomli
+schema.settings: $GROUND schema.program schema.net | tomli
 schema.records: $GROUND
 schema.messages: $GROUND schema.records schema.program.wording
 schema.spool: $GROUND schema.messages

@@ -81,7 +81,7 @@ def listed(
         connected = any(not state.missing for state in states)
         yield ListedSubscription(
             str(broker),
-            config.vhost_at(broker),
+            config.target_of(broker).vhost,
             subscription.destination,
             subscription.shared,
             item.server if item else None,

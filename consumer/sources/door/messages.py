@@ -14,7 +14,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     HttpProblem,
 )
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNATURE, SIGNED_AT
+from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT
 from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
 from sam_pipeline.schema.messages.message import (
@@ -24,6 +24,7 @@ from sam_pipeline.schema.messages.message import (
     DESTINATION,
     JSON,
     MESSAGE_ID,
+    SIGNATURE,
     Message,
 )
 from sam_pipeline.schema.records.text import BadRecord

@@ -53,7 +53,7 @@ def is_made(
     """Whether a configured subscription is this one."""
     same_name = made.is_queue or dialect_of(f"{made.server}/").shares_the_name
     return (
-        (str(broker), config.vhost_at(broker)) == (made.broker, made.vhost)
+        (str(broker), config.target_of(broker).vhost) == (made.broker, made.vhost)
         and subscription.destination == made.destination
         and (same_name or subscription.shared == made.shared)
     )

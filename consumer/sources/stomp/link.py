@@ -26,7 +26,8 @@ from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
-from sam_pipeline.schema.net.tls import TlsFiles, secure
+from sam_pipeline.schema.net.target import TlsFiles
+from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.net.tunnel import open_connection
 
 CONNECT_S = 5.0

@@ -127,7 +127,7 @@ class BrokerRecords:
         self._records = SubscriptionRecords(config)
         self._consumer = config.name
         self._broker = broker
-        self._vhost = config.vhost_at(broker)
+        self._vhost = config.target_of(broker).vhost
         self._has_table = config.table_of(broker) is not None
         self._address = broker.host
 

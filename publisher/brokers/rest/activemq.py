@@ -11,7 +11,6 @@ import re
 from contextlib import closing, suppress
 from urllib.parse import quote, quote_plus
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import HttpAnswer, HttpRequest, login_shown
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
@@ -25,10 +24,10 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
     travelling_headers,
 )
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 
 MAX_FORM_BYTES = 200_000
 """The servlet answers a longer form with 400."""
@@ -47,14 +46,14 @@ _JAVA_EXCEPTIONS = re.compile(r"(?:[\w.$]+Exception: )+")
 class ActiveMQRest(OneByOne):
     """One HTTP session with one `clientId`: without it the broker opens a session per message."""
 
-    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        super().__init__(address, config, deadline)
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        super().__init__(target, deadline)
         self._client_id = _new_client_id()
 
     def close(self) -> None:
         """Unsubscribe first: else the broker keeps the session of our `clientId` until it stops."""
         if self._session.is_open:
-            target = _target(self._address.broker, "any", TOPIC, self._client_id)
+            target = _target(self._target.broker, "any", TOPIC, self._client_id)
             body = f"action=unsubscribe&clientId={self._client_id}".encode()
             request = HttpRequest("POST", target, FORM, body)
             with suppress(PublishError):
@@ -63,7 +62,7 @@ class ActiveMQRest(OneByOne):
 
     def prove(self, kind: str, name: str, message: Message, deadline: Deadline) -> str:
         """Send the message and, from a topic, read it back; return the proof."""
-        target = _target(self._address.broker, name, kind, self._client_id)
+        target = _target(self._target.broker, name, kind, self._client_id)
 
         def ask(wait_s: float) -> HttpAnswer:
             wait_ms = max(1, int(min(READ_S, wait_s) * 1000))
@@ -74,7 +73,7 @@ class ActiveMQRest(OneByOne):
         def read(wait_s: float) -> list[tuple[object, bytes]]:
             answer = ask(wait_s)
             if answer.status not in (200, 204):
-                raise BrokerUnavailable(self._address, _unexpected(answer))
+                raise BrokerUnavailable(self._target, _unexpected(answer))
             message_id = answer.headers.get(MESSAGE_ID.lower())
             return [(message_id, answer.body)] if answer.status == 200 else []
 
@@ -89,13 +88,13 @@ class ActiveMQRest(OneByOne):
         return "round trip"
 
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        request = _send_request(self._address.broker, message, self._client_id)
+        request = _send_request(self._target.broker, message, self._client_id)
         answer = self._session.request(request, deadline)
         if answer.status == 200 and answer.body.strip() == SENT and "messageid" in answer.headers:
             return
         if answer.status in (400, 413) or "not authorized" in answer.message:
             raise RefusedByBroker(_JAVA_EXCEPTIONS.sub("", str(answer)))
-        raise BrokerUnavailable(self._address, _unexpected(answer))
+        raise BrokerUnavailable(self._target, _unexpected(answer))
 
 
 connect = ActiveMQRest
@@ -105,19 +104,17 @@ def refusal_of(broker: Broker, message: Message) -> str:
     return reason_not_to_travel(lambda: _send_request(broker, message, ""))
 
 
-def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    with rejecting(broker):
-        request = _send_request(broker, message, _new_client_id())
-    return preview_request(request, broker, config, login_shown(broker, config))
+def preview(target: Target, message: Message) -> bytes:
+    with rejecting(target):
+        request = _send_request(target.broker, message, _new_client_id())
+    return preview_request(request, target, login_shown(target))
 
 
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
+def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
     """Send a check message; from a topic, read it back (a queue belongs to its consumers)."""
-    with rejecting(address):
+    with rejecting(target):
         kind, name = destination_of(message)
-    with closing(connect(address, config, deadline)) as transport:
+    with closing(connect(target, deadline)) as transport:
         return transport.prove(kind, name, message, deadline)
 
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import quote
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, HttpSession
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
@@ -28,11 +28,12 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
 )
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.secrets import token_for
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000
@@ -60,19 +61,19 @@ class Ams:
 
     meanwhile = staticmethod(nothing_else)
 
-    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        token = config.token(address.broker)
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        token = usable(target, lambda: token_for(target))
         if not token:
-            raise BrokerUnavailable(address, NO_TOKEN)
-        self._address = address
+            raise BrokerUnavailable(target, NO_TOKEN)
+        self._target = target
         self._refused: dict[str, str] = {}
         """The reason, by message id or topic."""
-        self._session = HttpSession(address, config, deadline, {TOKEN: token})
+        self._session = HttpSession(target, deadline, {TOKEN: token})
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         by_topic: dict[str, list[AmsMessage]] = {}
         for position, message in enumerate(messages):
-            with rejecting(self._address, position):
+            with rejecting(self._target, position):
                 topic = _topic_of(message)
                 reason = self._refused.get(topic) or self._refused.get(message.message_id)
                 if reason:
@@ -84,7 +85,7 @@ class Ams:
                 for item in batch:
                     if item.message_id in self._refused:
                         reason = self._refused[item.message_id]
-                        raise MessageRejected(self._address, item.position, reason)
+                        raise MessageRejected(self._target, item.position, reason)
 
     def close(self) -> None:
         self._session.close()
@@ -93,7 +94,7 @@ class Ams:
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
     ) -> Iterator[int]:
         """The positions of the messages that got an id; adds the others to `_refused`."""
-        request = _publish_request(self._address.broker, topic, batch)
+        request = _publish_request(self._target.broker, topic, batch)
         answer = self._session.request(request, deadline)
         if answer.status == 200:
             try:
@@ -102,13 +103,13 @@ class Ams:
                 ids = []
             if not isinstance(ids, list) or len(ids) != len(batch) or not all(ids):
                 missing = f"answered 200 without an id for each of {len(batch)} messages"
-                raise BrokerUnavailable(self._address, missing)
+                raise BrokerUnavailable(self._target, missing)
             yield from (item.position for item in batch)
         elif answer.status == 403 or (answer.status == 404 and "topic" in answer.message.lower()):
             self._refused[topic] = f"topic {topic}: {answer}"
             self._refused.update((item.message_id, self._refused[topic]) for item in batch)
         elif answer.status not in (400, 413):
-            raise BrokerUnavailable(self._address, str(answer))
+            raise BrokerUnavailable(self._target, str(answer))
         elif len(batch) == 1:
             self._refused[batch[0].message_id] = str(answer)
         else:  # one of them is bad: halve the batch to find it; sending an id twice is harmless
@@ -130,17 +131,15 @@ def refusal_of(broker: Broker, message: Message) -> str:
     return reason_not_to_travel(encode)
 
 
-def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    with rejecting(broker):
-        request = _publish_request(broker, _topic_of(message), [_encoded(0, message)])
-    return preview_request(request, broker, config, {TOKEN: ""})
+def preview(target: Target, message: Message) -> bytes:
+    with rejecting(target):
+        request = _publish_request(target.broker, _topic_of(message), [_encoded(0, message)])
+    return preview_request(request, target, {TOKEN: ""})
 
 
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
+def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
     """A publisher may not read from AMS: proves that the topic exists and returns an id."""
-    with closing(connect(address, config, deadline)) as transport:
+    with closing(connect(target, deadline)) as transport:
         list(transport.send([message], deadline))
     return "confirmed: the topic exists and returned an id"
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.brokers.rest.http import (
     MAX_QUOTED,
     NOT_NOW,
@@ -22,12 +22,13 @@ from sam_pipeline.publisher.brokers.rest.http import (
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.secrets import door_token
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.spool.element import serialise
 
@@ -60,23 +61,23 @@ class Line(NamedTuple):
 class Door:
     """One HTTP session; remembers refusals, so that no refused message is sent again."""
 
-    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        token = config.door_token(address.broker)
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        token = usable(target, lambda: door_token(target))
         self.meanwhile = nothing_else
         self.stored_in = ""
         """Where the door stored the last message: `database`, `broker` or `spool`."""
-        self._address = address
+        self._target = target
         self._refused: dict[str, str] = {}
         """The reason, by message id."""
         self._failure = ""
         """Why the door did not take the other messages now."""
         headers = {TOKEN: f"Bearer {token}"} if token else {}
-        self._session = HttpSession(address, config, deadline, headers)
+        self._session = HttpSession(target, deadline, headers)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         for position, message in enumerate(messages if self._refused else ()):
             if reason := self._refused.get(message.message_id):
-                raise MessageRejected(self._address, position, reason)
+                raise MessageRejected(self._target, position, reason)
         lines = (
             Line(position, message.message_id, _line_of(message))
             for position, message in enumerate(messages)
@@ -86,10 +87,10 @@ class Door:
                 yield from self._post(batch, deadline)
             for line in batch:
                 if reason := self._refused.get(line.message_id):
-                    raise MessageRejected(self._address, line.position, reason)
+                    raise MessageRejected(self._target, line.position, reason)
             if self._failure:
                 failure, self._failure = self._failure, ""
-                raise BrokerUnavailable(self._address, failure)
+                raise BrokerUnavailable(self._target, failure)
 
     def close(self) -> None:
         self._session.close()
@@ -112,7 +113,7 @@ class Door:
                 return
             elif answer.status not in (400, 413, 422):
                 hint = " (no HTTP door of sam-consume there)" if answer.status in (404, 405) else ""
-                raise BrokerUnavailable(self._address, f"{answer}{hint}")
+                raise BrokerUnavailable(self._target, f"{answer}{hint}")
             elif len(batch) == 1:
                 self._refused[batch[0].message_id] = str(answer)
                 return
@@ -162,19 +163,16 @@ def refusal_of(broker: Broker, message: Message) -> str:
     return ""
 
 
-def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+def preview(target: Target, message: Message) -> bytes:
     """The request before it is compressed, which a long one is."""
     request = _request([_line_of(message)])
-    return preview_request(
-        request, broker, config, {TOKEN: ""} if config.door_token(broker) else {}
-    )
+    token = usable(target, lambda: door_token(target))
+    return preview_request(request, target, {TOKEN: ""} if token else {})
 
 
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
+def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
     """Nothing can be read through a door: proves that it stores a check message, and where."""
-    with closing(connect(address, config, deadline)) as transport:
+    with closing(connect(target, deadline)) as transport:
         list(transport.send([message], deadline))
         return f"confirmed: stored in the {transport.stored_in}"
 

@@ -10,14 +10,13 @@ from contextlib import closing, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Callable, NamedTuple, Optional, cast
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.brokers.connection import open_channel, usable
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.secret_file import basic_login
 
@@ -100,17 +99,10 @@ class HttpSession:
     `headers` are sent with every request; they may be secret, and never appear in an error.
     """
 
-    def __init__(
-        self,
-        address: BrokerAddress,
-        config: PublisherConfig,
-        deadline: Deadline,
-        headers: Mapping[str, str],
-    ) -> None:
-        self._address = address
-        self._config = config
+    def __init__(self, target: Target, deadline: Deadline, headers: Mapping[str, str]) -> None:
+        self._target = target
         self._headers = headers
-        self._channel: Optional[Channel] = open_channel(address, config, deadline)
+        self._channel: Optional[Channel] = open_channel(target, deadline)
 
     @property
     def is_open(self) -> bool:
@@ -137,14 +129,14 @@ class HttpSession:
         if self._channel is not None and _was_closed(self._channel):
             self.close()
         if self._channel is None:
-            self._channel = open_channel(self._address, self._config, deadline)
+            self._channel = open_channel(self._target, deadline)
         channel = self._channel
         channel.deadline = deadline
         try:
             answer = self._exchange(channel, request, max_answer_bytes, meanwhile, permits_cut)
         except (OSError, HTTPException) as error:
             self.close()
-            raise BrokerUnavailable(self._address, _reason_of(error, channel)) from error
+            raise BrokerUnavailable(self._target, _reason_of(error, channel)) from error
         except BaseException:
             self.close()  # the rest of this answer would be read as the next one
             raise
@@ -165,7 +157,7 @@ class HttpSession:
         permits_cut: bool,
     ) -> HttpAnswer:
         """Send a request and read its answer; close the connection if it can't be reused."""
-        broker = self._address.broker
+        broker = self._target.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
         reusable = False
         with suppress(ConnectionError):  # the broker may refuse early: then its answer says why
@@ -214,7 +206,7 @@ class HttpSession:
         elif answer.status < 400:
             location = one_line(answer.headers.get("location", "nowhere"), MAX_QUOTED)
             reason = f"{answer} (it redirects to {location})"
-        raise BrokerUnavailable(self._address, reason)
+        raise BrokerUnavailable(self._target, reason)
 
 
 def encoded(
@@ -229,24 +221,23 @@ def encoded(
     return "\r\n".join(lines).encode("latin-1", "replace") + request.body
 
 
-def preview(
-    request: HttpRequest, broker: Broker, config: PublisherConfig, headers: Mapping[str, str]
-) -> bytes:
+def preview(request: HttpRequest, target: Target, headers: Mapping[str, str]) -> bytes:
     """The request as it would be sent, with secrets hidden; `headers` are those of the session."""
-    proxy = None if broker.tls else config.proxy_for(broker)
+    broker = target.broker
+    proxy = None if broker.tls else usable(target, target.find_proxy)
     hidden = {**headers, **(proxy.headers if proxy else {})}
     shown = dict.fromkeys(hidden, HIDDEN)
     return encoded(request, broker, shown, proxy is not None) + b"\n"
 
 
-def login_shown(broker: Broker, config: PublisherConfig) -> dict[str, str]:
+def login_shown(target: Target) -> dict[str, str]:
     """Like `login_headers`, with the secret hidden, for a preview."""
-    return {"Authorization": HIDDEN} if config.at(broker).user else {}
+    return {"Authorization": HIDDEN} if target.user else {}
 
 
-def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
+def login_headers(target: Target) -> dict[str, str]:
     """The login as an HTTP header; the password is read at each call."""
-    user, password = config.login(broker)
+    user, password = usable(target, target.login)
     return {} if user is None else {"Authorization": basic_login(user, password)}
 
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Callable
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import HttpSession, login_headers
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.headers import can_travel
+from sam_pipeline.schema.net.target import Target
 
 TOPIC, QUEUE = "topic", "queue"
 READ_BACK_SHARE = 0.8
@@ -62,14 +61,14 @@ class OneByOne(ABC):
 
     meanwhile = staticmethod(nothing_else)
 
-    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        self._address = address
-        login = login_headers(address.broker, config)
-        self._session = HttpSession(address, config, deadline, login)
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        self._target = target
+        login = login_headers(target)
+        self._session = HttpSession(target, deadline, login)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         for position, message in enumerate(messages):
-            with rejecting(self._address, position):
+            with rejecting(self._target, position):
                 self._publish(message, deadline)
             yield position
 
@@ -101,10 +100,10 @@ class OneByOne(ABC):
                 if message_id == message.message_id:
                     if body == message.body:
                         return
-                    raise BrokerUnavailable(self._address, "the check message came back changed")
+                    raise BrokerUnavailable(self._target, "the check message came back changed")
             if not received:
                 time.sleep(PAUSE_S)
-        raise BrokerUnavailable(self._address, "it confirmed the message but did not deliver it")
+        raise BrokerUnavailable(self._target, "it confirmed the message but did not deliver it")
 
 
 def destination_of(message: Message) -> tuple[str, str]:

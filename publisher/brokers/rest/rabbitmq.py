@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, login_shown
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
@@ -23,10 +22,10 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
     travelling_headers,
 )
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 
 DEFAULT_EXCHANGE = "amq.default"
 """Routes a message to the queue named by the routing key."""
@@ -52,7 +51,7 @@ class RabbitMQApi(OneByOne):
         kind, key = destination_of(message)
         if kind == QUEUE:
             return "confirmed, in the queue; not read back: it belongs to the consumers"
-        vhost, exchange = _vhost_and_exchange(self._address.broker)
+        vhost, exchange = _vhost_and_exchange(self._target.broker)
         queue = f"sam-check-{os.urandom(8).hex()}"
         path = f"/api/queues/{vhost}/{queue}"
         declaration = {"durable": True, "arguments": {"x-expires": EXPIRES_MS}}
@@ -83,18 +82,18 @@ class RabbitMQApi(OneByOne):
         return "round trip"
 
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        answer = self._session.request(_publish_request(self._address.broker, message), deadline)
+        answer = self._session.request(_publish_request(self._target.broker, message), deadline)
         if answer.status in (400, 403, 413) and not _BROKER_ERROR.search(answer.message):
             raise RefusedByBroker(str(answer))
         if answer.status != 200:
             hint = " (no such virtual host or exchange)" if answer.status == 404 else ""
-            raise BrokerUnavailable(self._address, f"{answer}{hint}")
+            raise BrokerUnavailable(self._target, f"{answer}{hint}")
         document = self._parsed(answer.body)
         if not isinstance(document, dict) or "routed" not in document:
-            raise BrokerUnavailable(self._address, "unexpected answer from the management API")
+            raise BrokerUnavailable(self._target, "unexpected answer from the management API")
         if not document["routed"]:
             kind, name = destination_of(message)
-            _, exchange = _vhost_and_exchange(self._address.broker)
+            _, exchange = _vhost_and_exchange(self._target.broker)
             unbound = f"no queue is bound to {exchange} with the key {name}"
             missing = f"there is no queue {name}" if kind == QUEUE else unbound
             raise RefusedByBroker(f"{missing}, so RabbitMQ dropped it")
@@ -103,14 +102,14 @@ class RabbitMQApi(OneByOne):
         request = HttpRequest(method, path, JSON, json.dumps(document).encode())
         answer = self._session.request(request, deadline)
         if not 200 <= answer.status < 300:
-            raise BrokerUnavailable(self._address, str(answer))
+            raise BrokerUnavailable(self._target, str(answer))
         return self._parsed(answer.body) if answer.body else None
 
     def _parsed(self, body: bytes) -> Any:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
-            raise BrokerUnavailable(self._address, "its answer is not JSON") from None
+            raise BrokerUnavailable(self._target, "its answer is not JSON") from None
 
 
 connect = RabbitMQApi
@@ -120,17 +119,15 @@ def refusal_of(broker: Broker, message: Message) -> str:
     return reason_not_to_travel(lambda: _publish_request(broker, message))
 
 
-def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    with rejecting(broker):
-        request = _publish_request(broker, message)
-    return preview_request(request, broker, config, login_shown(broker, config))
+def preview(target: Target, message: Message) -> bytes:
+    with rejecting(target):
+        request = _publish_request(target.broker, message)
+    return preview_request(request, target, login_shown(target))
 
 
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
+def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
     """Send a check message and read it back from a queue of our own."""
-    with closing(connect(address, config, deadline)) as transport:
+    with closing(connect(target, deadline)) as transport:
         return transport.prove(message, deadline)
 
 

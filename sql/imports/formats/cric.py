@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
-from sam_pipeline.schema.records.normalise import utc
+from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, SiteFacts, rows_of
 from sam_pipeline.sql.imports.formats.json_document import read_json

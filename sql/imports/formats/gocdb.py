@@ -25,7 +25,7 @@ from sam_pipeline.schema.records.classes import (
     SITE_CONTACT,
     SITE_GROUP,
 )
-from sam_pipeline.schema.records.normalise import utc
+from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, SiteFacts, rows_of
 from sam_pipeline.sql.imports.formats.xml_elements import elements
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT

@@ -26,7 +26,7 @@ from sam_pipeline.schema.records.classes import (
     SITE_CONTACT,
     SITE_GROUP,
 )
-from sam_pipeline.schema.records.normalise import utc
+from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_rows import (
     FeedRows,

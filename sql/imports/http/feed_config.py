@@ -6,20 +6,21 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.net.proxy import problem_of_proxy
-from sam_pipeline.schema.net.tls import TlsFiles
+from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.secret_file import credential_file
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
+    Settings,
     certificate_key,
     config_key,
     expected,
+    one_of,
     path_key,
     private_key,
     revocation_key,
@@ -69,14 +70,10 @@ def problem_of_url(url: str) -> str | None:
     return "must not contain a fragment (#)" if parts.fragment else None
 
 
-@dataclass(frozen=True)
-class FeedConfig:
+class FeedConfig(Settings):
     """One feed and how its server is reached."""
 
-    kind: str = config_key(
-        "`gocdb`, `vofeed`, `cric` or `osg`",
-        expected(f"one of {', '.join(KINDS)}", KINDS.__contains__),
-    )
+    kind: str = config_key("`gocdb`, `vofeed`, `cric` or `osg`", one_of(*KINDS))
     url: str = config_key(
         "GOCDB: the URL that ends in `/gocdbpi`, and parameters for each request"
         " (`…/gocdbpi?scope=EGI`); CRIC and OSG: the URL of the server; a VO feed: that of the"
@@ -111,7 +108,7 @@ class FeedConfig:
         "names of services in the feed, and the flavours that they get, beside the default ones:"
         ' `{ "globus-GRIDFTP" = "SRM" }`',
         _check_flavours,
-        default_factory=dict,
+        default={},
     )
     sites: tuple[str, ...] = config_key("only these sites: names, or patterns as `UKI-*`", None, ())
     certification: tuple[str, ...] = config_key(
@@ -199,11 +196,10 @@ class FeedConfig:
             yield "certificate_file can't be used with http://"
 
 
-@dataclass(frozen=True)
-class ImportConfig:
+class ImportConfig(Settings):
     """The section `[import]`."""
 
-    feed: tuple[FeedConfig, ...] = ()
+    feed: tuple[FeedConfig, ...] = config_key("", default=())
 
 
 def load_feeds(args: argparse.Namespace) -> tuple[FeedConfig, ...]:
@@ -229,21 +225,21 @@ def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
         raise ConfigError([f"--url {problem}"])
     return next(
         (feed for feed in load_feeds(args) if (feed.kind, feed.url) == (kind, url)),
-        FeedConfig(kind, url),
+        FeedConfig(kind=kind, url=url),
     )
 
 
 def feed_of_files(args: argparse.Namespace, kind: str) -> FeedConfig:
     """How files of a feed are imported: like the only feed of its kind in sam.toml, if any."""
     feeds = [feed for feed in load_feeds(args) if feed.kind == kind]
-    return feeds[0] if len(feeds) == 1 else FeedConfig(kind, "")
+    return feeds[0] if len(feeds) == 1 else FeedConfig(kind=kind, url="")
 
 
 def import_part(args: argparse.Namespace) -> Part:
     """The section for `config show`."""
     findings = examine(ImportConfig, SECTION, args.config, os.environ)
     if not findings.bad and None not in (feeds := findings.values.get("feed", ())):
-        findings.problems = (*findings.problems, *_problems(feeds))
+        findings.problems += _problems(feeds)
     return Part(SECTION, ImportConfig, findings)
 
 

@@ -10,10 +10,10 @@ from typing import NoReturn
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp import transport as stomp_transport
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.brokers import stomp as stomp_transport
+from sam_pipeline.publisher.settings.secrets import token_for
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.door_stand_in import DoorStandIn
@@ -142,11 +142,11 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
 def test_a_traceback_shows_no_secret(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bug(address: BrokerAddress, config: PublisherConfig, _: Deadline) -> NoReturn:
-        login, token = config.login(address.broker), config.token(address.broker)
-        proxy = config.proxy_for(address.broker)
+    def bug(target: Target, _: Deadline) -> NoReturn:
+        login, token = target.login(), token_for(target)
+        proxy = target.find_proxy()
         used = len(f"{login[1]}{token}")
-        raise RuntimeError(f"{address!r} {config!r} {config} {proxy!r} {proxy} {used}")
+        raise RuntimeError(f"{target!r} {target} {proxy!r} {proxy} {used}")
 
     monkeypatch.setattr(stomp_transport, "connect", bug)
     with ProxyServer() as proxy:
@@ -155,6 +155,6 @@ def test_a_traceback_shows_no_secret(
 
     assert done.code == 70
     assert "Traceback" in done.err
-    assert "RuntimeError: BrokerAddress(" in done.err
+    assert "RuntimeError: Target(" in done.err
     assert proxy.url.removeprefix("http://") in done.err
     assert_hidden(CANARIES, [done.out, done.err, *stored_in(tmp_path / "state")])

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.delivery.memory import FILE, Memory
+from sam_pipeline.publisher.delivery.route import FILE, Memory
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import PROGRAM, USER
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
@@ -389,9 +389,9 @@ def test_processes_that_write_the_memory_never_leave_a_partial_file(tmp_path: Pa
         children.add(child := os.fork())
         if child == 0:
             for _ in range(50):
-                memory = Memory(tmp_path, [broker])
+                memory = Memory(tmp_path, [Target(broker)])
                 memory.refresh()
-                memory.failed(BrokerAddress(broker, f"192.0.2.{number}"), "refused")
+                memory.failed(Target(broker, f"192.0.2.{number}"), "refused")
                 memory.save()
             os._exit(0)
 

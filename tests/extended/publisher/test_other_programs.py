@@ -47,17 +47,17 @@ def test_authorities_and_revocation_lists_may_share_a_hashed_directory(files: Tl
     revoked, directory = files.host(), files.ca_directory()
     config = PublisherConfig(ca_file=directory, spool=files.directory / "spool", drain=False)
     with FakeBroker(tls=files.server()) as good, FakeBroker(tls=files.server(revoked)) as bad:
-        assert publish(messages(1), config._replace(brokers=(bad.url,))).receipts
+        assert publish(messages(1), config.replace(brokers=(bad.url,))).receipts
         shutil.copy(files.revocation_list(revoked), directory / "grid-ca.crl.pem")
         subprocess.run(["openssl", "rehash", str(directory)], check=True, timeout=30)
-        config = config._replace(crl_file=directory)
-        assert publish(messages(1), config._replace(brokers=(good.url,))).receipts
-        (failure,) = publish(messages(1), config._replace(brokers=(bad.url,))).failures
+        config = config.replace(crl_file=directory)
+        assert publish(messages(1), config.replace(brokers=(good.url,))).receipts
+        (failure,) = publish(messages(1), config.replace(brokers=(bad.url,))).failures
         assert "its certificate is revoked" in failure.reason
 
         # An authority in the directory of the lists is not trusted for that.
         other = files.file("other.pem", files.other.cert_pem.bytes())
-        config = config._replace(ca_file=other, brokers=(good.url,))
+        config = config.replace(ca_file=other, brokers=(good.url,))
         (failure,) = publish(messages(1), config).failures
         assert "untrusted CA (ca_file)" in failure.reason
 
@@ -140,7 +140,7 @@ def test_a_message_passes_the_proxy_with_its_login_alone(
     if isinstance(broker, RabbitMQServer):
         url, asked = broker.api_url, f"POST {broker.management_url}/api/exchanges/"
     password = secret(tmp_path / "password", broker.password)
-    config = PublisherConfig((url,), password_file=password)
+    config = PublisherConfig(brokers=(url,), password_file=password)
     # Tinyproxy answers 401 to a wrong login.
     for login, status in (("", "407"), (f"{USER}:wrong-secret@", "401 Unauthorized")):
         monkeypatch.setenv("http_proxy", proxy.url.replace("//", f"//{login}"))

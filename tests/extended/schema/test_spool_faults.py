@@ -183,7 +183,7 @@ from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from tests.support.builders import metric_message
 
 config = PublisherConfig(brokers=(sys.argv[2],), spool=Path(sys.argv[1]), state=Path(sys.argv[3]))
-room = BoundedSpool(config.spool, config, config.shares_spool)
+room = BoundedSpool(config.spool, config.spool_limits, config.shares_spool)
 for _ in range(10):
     message = metric_message()
     print(message.message_id, room.add(message), flush=True)

@@ -11,13 +11,13 @@ import pytest
 
 from sam_pipeline.publisher import Publication, PublisherConfig, publish
 from sam_pipeline.publisher.api import publish_record
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.transport import round_trip
+from sam_pipeline.publisher.brokers.stomp import round_trip
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.activemq5 import ActiveMQ5Server
@@ -67,7 +67,7 @@ def config_for(*urls: str, password: str = "", **settings: Any) -> PublisherConf
     chosen = {"spool": Path("spool").absolute(), "timeout_s": 30.0, **settings}
     if password:
         chosen["password_file"] = secret(Path(f"password-{uuid.uuid4().hex}").absolute(), password)
-    return PublisherConfig(urls, **chosen)
+    return PublisherConfig(brokers=urls, **chosen)
 
 
 def confirmed(publication: Publication) -> list[str]:
@@ -217,7 +217,7 @@ def test_the_api_reports_what_it_cannot_route(rabbitmq: RabbitMQServer, name: st
     reasons = [rejection.reason for rejection in publish(lost, config).rejections]
 
     assert "no queue is bound" in reasons[0] and f"no queue {name}" in reasons[1]
-    elsewhere = config._replace(brokers=(rabbitmq.api_url.replace("amq.topic", "missing"),))
+    elsewhere = config.replace(brokers=(rabbitmq.api_url.replace("amq.topic", "missing"),))
     assert "no exchange 'missing'" in publish(lost, elsewhere).failures[0].reason
 
 
@@ -237,9 +237,9 @@ def test_details_are_shortened_to_fit_into_a_form(activemq5: ActiveMQ5Server, na
 
 
 def proof_of(server: StompServer, destination: str) -> str:
-    address = BrokerAddress(parse_broker(server.url), server.host)
+    target = Target(parse_broker(server.url), server.host)
     message = metric_message(destination=destination)
-    return round_trip(address, PublisherConfig(), message, Deadline.after(30))
+    return round_trip(target, message, Deadline.after(30))
 
 
 def test_round_trips_succeed_and_consume_nothing(broker: StompServer, name: str) -> None:
@@ -294,14 +294,14 @@ def test_tls_brokers_want_certificates(tls_broker: TlsBroker, tmp_path: Path, na
     expired = files.x509_proxy(files.expired_client())
     for config, stem in (
         (trusting, "client certificate (certificate_file): "),
-        (trusting._replace(certificate_file=expired), f"{expired}: it expired on 20"),
-        (trusting._replace(brokers=(server.tls_url.replace("+ssl", ""),)), "stomp+ssl://"),
+        (trusting.replace(certificate_file=expired), f"{expired}: it expired on 20"),
+        (trusting.replace(brokers=(server.tls_url.replace("+ssl", ""),)), "stomp+ssl://"),
     ):
         assert stem in publish(messages(1), config).failures[0].reason
 
     path = files.x509_proxy(files.client())
     sent = messages(1234, destination=f"/queue/{name}")
-    publication = publish(sent, trusting._replace(certificate_file=path))
+    publication = publish(sent, trusting.replace(certificate_file=path))
     assert confirmed(publication) == ids(sent)
     assert received_ids(server, f"/queue/{name}", ids(sent)) == ids(sent)
 

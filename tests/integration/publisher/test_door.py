@@ -61,7 +61,7 @@ def messages(count: int, metric: str) -> list[Message]:
 
 
 def config_for(door: DoorSite, **more: Any) -> PublisherConfig:
-    return PublisherConfig(brokers=(door.door.url,))._replace(**more)
+    return PublisherConfig(brokers=(door.door.url,), **more)
 
 
 def test_requests_go_through_a_proxy(door: DoorSite, secured: tuple[DoorSite, TlsFiles]) -> None:
@@ -72,7 +72,7 @@ def test_requests_go_through_a_proxy(door: DoorSite, secured: tuple[DoorSite, Tl
         config = config_for(site, ca_file=files.ca_file, token_file=token, proxy=proxy.url)
         publish(messages(1001, "tunnel"), config)
         servlet = f"activemq-rest+https://nagios1@{HOST}:{site.door.port}"
-        config = config._replace(brokers=(servlet,), password_file=token, timeout_s=60)
+        config = config.replace(brokers=(servlet,), password_file=token, timeout_s=60)
         publish(messages(20, "servlet-tunnel"), config)
     certificate = files.x509_proxy(files.client())
     known = config_for(site, ca_file=files.ca_file, certificate_file=certificate)
@@ -108,7 +108,7 @@ def test_over_a_faulty_connection_nothing_is_lost_and_nothing_stored_twice(
 
     with FaultProxy(door.door.port, **fault) as proxy:
         url = f"sam+http://{HOST}:{proxy.port}"
-        publication = publish(sent, direct._replace(brokers=(url,), timeout_s=timeout_s))
+        publication = publish(sent, direct.replace(brokers=(url,), timeout_s=timeout_s))
     totals = drain(direct)
 
     confirmed = ids(receipt.message for receipt in publication.receipts)

@@ -1,7 +1,7 @@
 """An HTTP proxy in threads: CONNECT and absolute URIs, with a login, with faults on request.
 
     with ProxyServer(hosts={"msg.example.org": HOST}) as proxy:
-        publish([message], PublisherConfig(("stomp://msg.example.org",), proxy=proxy.url))
+        publish([message], PublisherConfig(brokers=("stomp://msg.example.org",), proxy=proxy.url))
     assert proxy.asked == ["CONNECT msg.example.org:61613"]
 
 The fields of `ProxyServer` change its behaviour.

@@ -46,7 +46,7 @@ def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQu
     with FakeBroker() as broker:
         config = config_for(broker.url, record=shared)
         publication = publish_record({**record, "siteName": "SITE-B", "voName": " "}, config)
-        with Publisher(config._replace(message_class="ownClass")) as publisher:
+        with Publisher(config.replace(message_class="ownClass")) as publisher:
             publisher.add({"a": "b"})
     publish_record(metric_result(timestamp=None, gatheredAt=None, voName=None), config_for())
 

@@ -87,7 +87,7 @@ def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, u
         make_engine(load_database(written(tmp_path / "sam.toml", url)).url)
 
     assert "secret" not in str(caught.value)
-    assert "secret" not in repr(DatabaseConfig("postgresql://sam:secret@db/sam"))
+    assert "secret" not in repr(DatabaseConfig(url="postgresql://sam:secret@db/sam"))
 
 
 @pytest.mark.parametrize(

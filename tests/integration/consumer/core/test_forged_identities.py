@@ -20,8 +20,14 @@ import pytest
 
 from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
 from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
-from sam_pipeline.schema.identity.signature import SIGNATURE, sign
-from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
+from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    MESSAGE_ID,
+    SIGNATURE,
+    Message,
+    new_message_id,
+)
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.integration.consumer.sources.test_bad_frames import is_confirmed
 from tests.services.broker import OTHER_USER, USER, StompServer

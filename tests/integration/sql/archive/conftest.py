@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     server: S3Server = request.getfixturevalue("s3")
-    store = ArchiveConfig(server.new_bucket(), endpoint=server.endpoint, region=REGION).open()
+    store = ArchiveConfig(url=server.new_bucket(), endpoint=server.endpoint, region=REGION).open()
     assert store is not None
     return store
 

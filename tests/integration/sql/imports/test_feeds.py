@@ -70,7 +70,7 @@ def importer(engine: Engine) -> Iterator[Engine]:
 
 def feed_of(server: FeedServer, kind: str = "gocdb", path: str = "/gocdbpi") -> FeedConfig:
     files = {"ca_file": server.ca_file, "certificate_file": server.certificate_file}
-    return FeedConfig(kind, f"{server.url}{path}", **files, timeout_s=60.0)
+    return FeedConfig(kind=kind, url=f"{server.url}{path}", **files, timeout_s=60.0)
 
 
 def import_feed(
@@ -255,7 +255,7 @@ class Fetch:
         self.pauses: list[float] = []
         self.proxy: Proxy | None = None
         files = {"ca_file": server.ca_file, "certificate_file": server.certificate_file}
-        self.feed = FeedConfig("vofeed", f"{server.url}/x.xml", **files)
+        self.feed = FeedConfig(kind="vofeed", url=f"{server.url}/x.xml", **files)
 
     def __call__(self, known: Validators = NOTHING, **settings: Any) -> Validators | None:
         feed = replace(self.feed, **settings)

@@ -72,11 +72,11 @@ def rule(name: str, **changes: Any) -> PublisherRule:
         "sites": (f"{name.upper()}-*",),
         "hosts": (f"*.{name}.org",),
     }
-    return PublisherRule(name, **{**defaults, **changes})
+    return PublisherRule(name=name, **{**defaults, **changes})
 
 
 def policy_of(*rules: PublisherRule, mode: str = ENFORCE) -> Policy:
-    return Policy(mode, rules or (rule("alice"), rule("mallory")))
+    return Policy(mode=mode, publishers=rules or (rule("alice"), rule("mallory")))
 
 
 def load_now(
@@ -363,9 +363,20 @@ def test_a_publisher_has_the_name_of_the_policy_that_it_was_last_loaded_under(
 def test_only_a_publisher_that_may_backdates_an_announcement(
     engine: Engine, backdates: bool
 ) -> None:
-    rule = PublisherRule("feed", (FEED,), ("*",), sites=("*",), hosts=("*",), backdates=backdates)
+    rule = PublisherRule(
+        name="feed",
+        identities=(FEED,),
+        classes=("*",),
+        sites=("*",),
+        hosts=("*",),
+        backdates=backdates,
+    )
 
-    load_now(engine, Policy(ENFORCE, (rule,)), message_of("downtime", downtime(), sender=FEED))
+    load_now(
+        engine,
+        Policy(mode=ENFORCE, publishers=(rule,)),
+        message_of("downtime", downtime(), sender=FEED),
+    )
 
     [(timestamp, announced)] = query(engine, "SELECT timestamp, announcedAt FROM downtime")
     assert timestamp == "2026-11-18T00:00:00Z"
@@ -380,8 +391,14 @@ CLASSES = ("metricOutput", "serviceEndpoint", "downtime", "siteGroup")
 DAYS = ("2026-10-31", "2026-11-01", "2026-11-02", "2026-11-03")
 """All times of the worlds are on the second or the third of them."""
 PUBLISHERS = (
-    PublisherRule("feed", (FEED,), ("*",), sites=("*",), hosts=("*",)),
-    PublisherRule("site", (FORGER,), CLASSES, sites=(f"*-{OWN_SITE}",), hosts=(f"*-{OWN_HOST}",)),
+    PublisherRule(name="feed", identities=(FEED,), classes=("*",), sites=("*",), hosts=("*",)),
+    PublisherRule(
+        name="site",
+        identities=(FORGER,),
+        classes=CLASSES,
+        sites=(f"*-{OWN_SITE}",),
+        hosts=(f"*-{OWN_HOST}",),
+    ),
 )
 
 Days = Collection[str]
@@ -395,7 +412,7 @@ def test_exactly_what_the_rule_permits_is_loaded(databases: Databases, dialect: 
     letters: Counter[str] = Counter()
 
     enforced = facts_after(
-        databases, dialect, arriving(worlds, Policy(ENFORCE, PUBLISHERS), letters)
+        databases, dialect, arriving(worlds, Policy(mode=ENFORCE, publishers=PUBLISHERS), letters)
     )
 
     permitted = [list(accepted(world)) for world in worlds]

@@ -28,7 +28,7 @@ from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.net.tls import TlsFiles as Files
+from sam_pipeline.schema.net.target import TlsFiles as Files
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.consumer.doubles import delivery
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot

@@ -66,9 +66,9 @@ def test_the_number_of_gaps_is_limited_and_none_is_lost() -> None:
     assert coverage.gaps[0].begin.year == 1970
 
 
-CERN, ANY_SITE = SilenceConfig(10, site="CERN-*"), SilenceConfig(60, site="*")
+CERN, ANY_SITE = SilenceConfig(minutes=10, site="CERN-*"), SilenceConfig(minutes=60, site="*")
 SITES = {"CERN-A": noon(-20), "B": noon(-20), "C": noon(-90)}
-METRICS = SilenceConfig(10, message_class="METRICOUTPUT")
+METRICS = SilenceConfig(minutes=10, message_class="METRICOUTPUT")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ METRICS = SilenceConfig(10, message_class="METRICOUTPUT")
     [
         ((CERN, ANY_SITE), {}, SITES, [("site", "CERN-A"), ("site", "C")]),
         ((ANY_SITE, CERN), {}, SITES, [("site", "C")]),
-        ((SilenceConfig(10, message_class="downtime"),), {}, {}, [("class", "downtime")]),
-        ((SilenceConfig(10, message_class="*"),), {}, {}, []),
+        ((SilenceConfig(minutes=10, message_class="downtime"),), {}, {}, [("class", "downtime")]),
+        ((SilenceConfig(minutes=10, message_class="*"),), {}, {}, []),
         ((METRICS,), {"metricOutput": noon(-5)}, {}, []),
         ((METRICS,), {"metricOutput": noon(-20)}, {}, [("class", "metricOutput")]),
-        ((SilenceConfig(10, site="a"),), {}, {"A": noon(-5)}, [("site", "a")]),
+        ((SilenceConfig(minutes=10, site="a"),), {}, {"A": noon(-5)}, [("site", "a")]),
         ((), {"metricOutput": noon(-90)}, {"A": None}, []),
     ],
 )

@@ -92,7 +92,9 @@ def test_a_complete_section_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     assert config.name == "site-a"
     assert [*map(str, config.brokers)] == [MSG, "spool:///var/spool/sam-in"]
-    subscription = SubscriptionConfig("/topic/grid.probe.metricOutput", "metricOutput")
+    subscription = SubscriptionConfig(
+        destination="/topic/grid.probe.metricOutput", message_class="metricOutput"
+    )
     assert config.subscription == (subscription,)
     assert config.password_file == tmp_path / "secret"
 
@@ -367,11 +369,12 @@ def test_another_owner_never_gets_our_credentials(
         other = config.brokers[1]
 
         assert str(other) == OTHER
-        assert config.user_at(other) in (None, "bridge")
-        assert config.password_at(other) is None
-        assert config.tls_files_at(other).certificate_file != tmp_path / "common.pem"
-        assert config.tls_files_at(other).ca_file == tmp_path  # whom we trust is the same
-        assert config.password_at(parse_broker(ONE)) == "of the section"
+        target = config.target_of(other)
+        assert target.user in (None, "bridge")
+        assert target.password.read() is None
+        assert target.tls_files.certificate_file != tmp_path / "common.pem"
+        assert target.tls_files.ca_file == tmp_path  # whom we trust is the same
+        assert config.target_of(parse_broker(ONE)).password.read() == "of the section"
 
 
 def test_a_table_without_credentials_uses_those_of_the_section(tmp_path: Path) -> None:
@@ -382,10 +385,11 @@ def test_a_table_without_credentials_uses_those_of_the_section(tmp_path: Path) -
     one = parse_broker(ONE)
 
     assert config.brokers == (one,)
-    assert (config.user_at(one), config.password_at(one)) == ("common", "common-password")
-    assert config.tls_files_at(one).ca_file == Path(own_ca)
-    assert (config.vhost_at(one), config.vhost_at(parse_broker(OTHER))) == ("sam", "/")
-    assert config.user_at(parse_broker(ONE.replace("//", "//eve@"))) == "eve"
+    at_one, at_other = map(config.target_of, (one, parse_broker(OTHER)))
+    assert at_one.login() == ("common", "common-password")
+    assert at_one.tls_files.ca_file == Path(own_ca)
+    assert (at_one.vhost, at_other.vhost) == ("sam", "/")
+    assert config.target_of(parse_broker(ONE.replace("//", "//eve@"))).user == "eve"
 
 
 def test_the_brokers_are_those_of_the_list_then_those_of_the_tables(tmp_path: Path) -> None:
@@ -410,7 +414,7 @@ def test_a_proxy_gets_the_password_of_its_table(
     own = {"url": OTHER, "proxy": "http://me@their-proxy:3128"}
 
     config = with_tables(tmp_path, own, proxy="http://me@our-proxy:3128")
-    ours, theirs = map(config.proxy_at, config.network_brokers)
+    ours, theirs = (config.target_of(broker).find_proxy() for broker in config.network_brokers)
 
     assert ours and (ours.host, ours.password) == ("our-proxy", "of the section")
     assert theirs and (theirs.host, theirs.password) == ("their-proxy", None)

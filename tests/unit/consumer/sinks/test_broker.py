@@ -44,7 +44,9 @@ class Relay:
 
     def __init__(self, directory: Path, *brokers: FakeBroker | str, **keys: Any) -> None:
         urls = [broker if isinstance(broker, str) else broker.url for broker in brokers]
-        self.config = ConsumerConfig(("spool:///in",), state_directory=directory, **keys)
+        self.config = ConsumerConfig(
+            broker_urls=("spool:///in",), state_directory=directory, **keys
+        )
         self.sink = BrokerSink(
             [parse_broker(url) for url in urls],
             self.config,
@@ -137,7 +139,7 @@ def test_each_broker_gets_its_own_login_and_a_refused_one_needs_somebody_to_act(
     with FakeBroker(refuses_login="password is invalid") as first, FakeBroker() as second:
         with pytest.raises(SinkAway) as caught:
             relay(first).move(message())
-        table = BrokerConfig(second.url, user="bridge", password_file=password_file)
+        table = BrokerConfig(url=second.url, user="bridge", password_file=password_file)
         relay(first, second, user="common", broker=(table,)).move(message())
 
     logins = [

@@ -116,8 +116,8 @@ def test_without_a_file_of_tokens_logins_are_ignored(certificate: bytes) -> None
 def test_an_enforced_policy_refuses_whom_and_what_it_does_not_list(
     mode: str | None, identity: str, message_class: str, refused: bool
 ) -> None:
-    rule = PublisherRule("one", ("token:nagios1",), ("metricOutput",))
-    door = access(policy=Policy(mode, (rule,)) if mode else None)
+    rule = PublisherRule(name="one", identities=("token:nagios1",), classes=("metricOutput",))
+    door = access(policy=Policy(mode=mode, publishers=(rule,)) if mode else None)
     message = with_identity(new_message(message_class, "x: y\n"), identity)
     inbox = Inbox(1)
 
@@ -207,12 +207,12 @@ def config_of(files: TlsFiles, url: str = SECURE, **door: bool) -> ConsumerConfi
     host, tokens = files.host(), files.directory / "tokens"
     make_token(tokens, "listed")
     keys = DoorConfig(
-        files.certificate_file(host, "host.pem"),
-        files.key_file(host, name="host-key.pem"),
+        certificate_file=files.certificate_file(host, "host.pem"),
+        key_file=files.key_file(host, name="host-key.pem"),
         tokens_file=tokens,
         **{"require_identity": True, **door},
     )
-    return ConsumerConfig((url,), door=keys)
+    return ConsumerConfig(broker_urls=(url,), door=keys)
 
 
 def about(lines: Sequence[str], *texts: str) -> list[str]:

@@ -7,12 +7,10 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sam_pipeline.publisher import publish
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.door import MAX_BATCH, MAX_BATCH_BYTES, Door
 from sam_pipeline.publisher.brokers.rest.http import (
     HttpRequest,
@@ -22,9 +20,12 @@ from sam_pipeline.publisher.brokers.rest.http import (
 )
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.secrets import door_token
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.secret_file import Secret
 from tests.support.brokers.door_stand_in import (
     TOKEN,
     DoorStandIn,
@@ -55,15 +56,17 @@ def always(answer: bytes) -> Callable[[Asked], bytes]:
 def session_with(server: HttpStandIn, user: str = "") -> Iterator[HttpSession]:
     login = f"{user}@" if user else ""
     broker = parse_broker(f"activemq-rest+http://{login}{HOST}:{server.port}/api/message")
-    config = PublisherConfig()
-    headers = login_headers(broker, config)
-    with closing(HttpSession(BrokerAddress(broker, HOST), config, soon(), headers)) as session:
+    target = Target(broker, HOST, user=broker.user)
+    with closing(HttpSession(target, soon(), login_headers(target))) as session:
         yield session
 
 
-def session_through(proxy: str, **more: Any) -> closing[HttpSession]:
-    config = PublisherConfig(proxy=proxy, **more)
-    return closing(HttpSession(BrokerAddress(BEHIND_A_PROXY), config, soon(), {}))
+def session_through(proxy: str, password: Path | None = None) -> closing[HttpSession]:
+    return closing(HttpSession(behind(proxy, password), soon(), {}))
+
+
+def behind(proxy: str, password: Path | None = None) -> Target:
+    return Target(BEHIND_A_PROXY, proxy=proxy, proxy_password=Secret(password))
 
 
 def refused(server: HttpStandIn, user: str = "") -> BrokerUnavailable:
@@ -149,8 +152,7 @@ def test_plain_http_goes_to_the_proxy_with_whole_uris_and_its_login() -> None:
     password = secret(Path("password"), "proxy-secret")
     with HttpStandIn(always(reply(200, b"by proxy"))) as proxy:
         url = f"http://me@{HOST}:{proxy.port}"
-        config = PublisherConfig(proxy=url, proxy_password_file=password)
-        with session_through(url, proxy_password_file=password) as session:
+        with session_through(url, password) as session:
             answer = session.request(ASK, soon())
 
     (request,) = proxy.asked
@@ -159,7 +161,7 @@ def test_plain_http_goes_to_the_proxy_with_whole_uris_and_its_login() -> None:
     assert request.target == "http://broker.example.org:8161/path?x=1"
     assert request.headers["host"] == "broker.example.org:8161"
     assert request.headers["proxy-authorization"] == f"Basic {login}"
-    shown = preview(ASK, BEHIND_A_PROXY, config, {"Authorization": "x"}).decode()
+    shown = preview(ASK, behind(url, password), {"Authorization": "x"}).decode()
     assert shown.startswith("POST http://broker.example.org:8161/path?x=1 HTTP/1.1\r\n")
     assert "\r\nProxy-Authorization: ***\r\n" in shown
     assert "\r\nAuthorization: ***\r\n" in shown
@@ -312,8 +314,7 @@ def test_the_lines_of_an_answer_that_was_cut_count(closes: bool, reason: str) ->
     confirmed: list[int] = []
 
     with HttpStandIn(lambda asked: cut, closes_when_idle=closes) as server:
-        address = BrokerAddress(parse_broker(url_of(server)), HOST)
-        transport = Door(address, PublisherConfig(), Deadline.after(30))
+        transport = Door(Target(parse_broker(url_of(server)), HOST), Deadline.after(30))
         with closing(transport), pytest.raises(BrokerUnavailable, match=reason):
             confirmed.extend(transport.send(sent, Deadline.after(1.0)))
 
@@ -345,7 +346,7 @@ def test_a_token_is_never_sent_in_plain_text_to_another_machine() -> None:
     url, config = "sam+http://door.example.org", with_token()
 
     assert "the token would be sent in plain text: use sam+https://" in failure_of(url, config)
-    assert config._replace(insecure=True).door_token(parse_broker(url)) == TOKEN
+    assert door_token(config.replace(insecure=True).target_of(parse_broker(url))) == TOKEN
 
 
 def test_through_a_proxy_the_problem_of_a_door_is_not_taken_for_the_proxys() -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
@@ -38,7 +36,7 @@ def to_ams(ams: AmsStandIn, sent: Sequence[Message]) -> dict[int, str | None]:
 
 def ams_config(ams: AmsStandIn) -> PublisherConfig:
     token, ca = secret(Path("token"), TOKEN), ams.write_ca(Path("ca.pem"))
-    return PublisherConfig((ams.url,), token_file=token, ca_file=ca)
+    return PublisherConfig(brokers=(ams.url,), token_file=token, ca_file=ca)
 
 
 def message_to(destination: str = TOPIC, body: bytes | None = None, **headers: str) -> Message:
@@ -255,11 +253,12 @@ def test_ams_confirms_nothing_without_an_id_for_each_message(ams: AmsStandIn) ->
 
 
 def test_a_check_of_ams_needs_a_topic_that_exists(ams: AmsStandIn) -> None:
-    address, deadline = BrokerAddress(parse_broker(ams.url), HOST), Deadline.after(30)
-    round_trip = kind_of(address.broker).round_trip
+    target = ams_config(ams).targets[0]._replace(ip=HOST)
+    deadline = Deadline.after(30)
+    round_trip = kind_of(target.broker).round_trip
 
-    proof = round_trip(address, ams_config(ams), message_to(), deadline)
+    proof = round_trip(target, message_to(), deadline)
 
     assert proof.startswith("confirmed: the topic exists")
     with pytest.raises(MessageRejected, match="topic missing: 404 Reason: Topic doesn't exist"):
-        round_trip(address, ams_config(ams), message_to("/topic/missing"), deadline)
+        round_trip(target, message_to("/topic/missing"), deadline)

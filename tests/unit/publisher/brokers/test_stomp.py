@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig, publish
+from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, publish
 from sam_pipeline.publisher.brokers import spool as spool_transport
-from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
-from sam_pipeline.publisher.brokers.stomp.transport import connect, round_trip
+from sam_pipeline.publisher.brokers.stomp import connect, round_trip
 from sam_pipeline.publisher.brokers.transport import outcomes
+from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.sender import MAX_UNCONFIRMED
+from sam_pipeline.schema.net.target import SpoolLimits, Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.brokers.fault_proxy import FaultProxy
@@ -33,8 +34,8 @@ from tests.support.publishing import config_for, ids, messages
 GREETING = b"CONNECTED\nversion:1.2\n\n\0"
 
 
-def address_of(broker: FakeBroker | FaultProxy) -> BrokerAddress:
-    return BrokerAddress(parse_broker(broker.url), HOST)
+def address_of(broker: FakeBroker | FaultProxy) -> Target:
+    return Target(parse_broker(broker.url), HOST)
 
 
 def to_queue(count: int) -> list[Message]:
@@ -46,7 +47,7 @@ def outcome_of(
 ) -> list[tuple[int, str | None]]:
     """Each position with the reason of its rejection, if any."""
     address, deadline = address_of(broker), Deadline.after(timeout_s)
-    with closing(connect(address, PublisherConfig(), deadline)) as transport:
+    with closing(connect(address, deadline)) as transport:
         settled = outcomes(transport, sent, deadline)
         return [(position, rejection and rejection.reason) for position, rejection in settled]
 
@@ -70,7 +71,7 @@ def test_a_broker_that_does_not_speak_stomp_1_2_is_refused(greeting: bytes, stem
     deadline = Deadline.after(0.3 if stem == "no answer" else 30)
 
     with FakeBroker(greeting=greeting) as broker, pytest.raises(BrokerUnavailable) as caught:
-        connect(address_of(broker), PublisherConfig(), deadline)
+        connect(address_of(broker), deadline)
 
     assert stem in caught.value.reason
     assert deadline.expired == (stem == "no answer")  # the others are refused at once
@@ -80,7 +81,7 @@ def test_a_connection_closed_between_two_messages_is_opened_again() -> None:
     sent = to_queue(2)
 
     with FakeBroker() as broker, FaultProxy(broker.port) as proxy:
-        transport = connect(address_of(proxy), PublisherConfig(), Deadline.after(30))
+        transport = connect(address_of(proxy), Deadline.after(30))
         assert list(transport.send(sent[:1], Deadline.after(30))) == [0]
         proxy.cut()
         assert list(transport.send(sent[1:], Deadline.after(30))) == [0]
@@ -125,7 +126,7 @@ def proven(destination: str, timeout_s: float = 30, **faults: Any) -> tuple[str,
     """What a round trip proved, and the broker with these faults."""
     with FakeBroker(**faults) as broker:
         message, deadline = metric_message(destination=destination), Deadline.after(timeout_s)
-        return round_trip(address_of(broker), PublisherConfig(), message, deadline), broker
+        return round_trip(address_of(broker), message, deadline), broker
 
 
 def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:
@@ -196,7 +197,7 @@ def test_a_name_with_several_addresses_is_several_brokers(
 ) -> None:
     resolves_to(monkeypatch, *found)
 
-    assert [address.ip for address in addresses_of(NAMED, SOON)] == used
+    assert [target.ip for target in addresses_of(Target(NAMED), SOON)] == used
 
 
 @pytest.mark.parametrize("dead", ["192.0.2.1", "2001:db8::1"])
@@ -235,16 +236,17 @@ def test_a_hanging_resolver_leaves_time_for_the_next(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["msg.invalid", "a..b", f"{'x' * 64}.example.org"])
 def test_a_broker_whose_name_is_not_resolved_is_unavailable(name: str) -> None:
     with pytest.raises(BrokerUnavailable, match=f"{name}:61613.*name resolution failed: "):
-        addresses_of(parse_broker(f"stomp://{name}"), SOON)
+        addresses_of(Target(parse_broker(f"stomp://{name}")), SOON)
 
 
 @pytest.mark.parametrize("host", ["spool:///in", "stomp://192.0.2.7", "stomp://[2001:db8::7]"])
 def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     resolves_to(monkeypatch)
-    broker = parse_broker(host)
+    target = Target(parse_broker(host))
+    behind_a_proxy = Target(NAMED, proxy="http://proxy.example.org")
 
-    assert addresses_of(broker, SOON) == [BrokerAddress(broker, broker.host)]
-    assert addresses_of(NAMED, SOON, via_proxy=True) == [BrokerAddress(NAMED)]
+    assert addresses_of(target, SOON) == [target._replace(ip=target.broker.host)]
+    assert addresses_of(behind_a_proxy, SOON) == [behind_a_proxy]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +263,8 @@ def test_the_name_of_this_host_is_the_longest_except_localhost(
 
 def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue) -> None:
     sent = messages(61)
-    at = BrokerAddress(Broker("spool", path=str(spool.path)))
-    transport = spool_transport.connect(at, PublisherConfig(spool_max_messages=60), SOON)
+    target = Target(Broker("spool", path=str(spool.path)), limits=SpoolLimits(max_messages=60))
+    transport = spool_transport.connect(target, SOON)
     confirmed = []
 
     with pytest.raises(BrokerUnavailable, match="is full"):

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.commands.nagios import THRESHOLDS
-from sam_pipeline.publisher.delivery.memory import Memory
+from sam_pipeline.publisher.delivery.route import Memory
 from sam_pipeline.publisher.spool import losses
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.monitoring_plugin import CRITICAL, OK, UNKNOWN, WARNING
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -326,8 +326,8 @@ def test_messages_count_by_limit_threshold_and_damage(spool: DirectoryQueue) -> 
 
 
 def test_brokers_that_all_fail_again_and_again_are_a_warning() -> None:
-    addresses = [BrokerAddress(parse_broker(url), "192.0.2.1") for url in URLS]
-    memory = Memory(Path("state"), [address.broker for address in addresses])
+    addresses = [Target(parse_broker(url), "192.0.2.1") for url in URLS]
+    memory = Memory(Path("state"), addresses)
     for address in addresses * 5:
         memory.failed(address, "connection refused")
     memory.save()

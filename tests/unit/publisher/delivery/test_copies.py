@@ -106,7 +106,7 @@ def test_messages_that_one_set_lost_are_sent_again_to_that_set_alone() -> None:
     with two_brokers() as (one, other):
         configured(one.url, copy=(other.url,), more=LOSSY)
         config = load_config(None, {})
-        lossy = config._replace(copy=tuple(t._replace(brokers=(dead_url(),)) for t in config.copy))
+        lossy = config.replace(copy=tuple(t.replace(brokers=(dead_url(),)) for t in config.copy))
         with courier_for(lossy) as courier:
             missing: Any = sent
             for _ in range(2):

@@ -18,7 +18,6 @@ from unittest.mock import Mock
 import pytest
 
 from sam_pipeline.publisher import publish
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.delivery import drain as drain_module
 from sam_pipeline.publisher.delivery.drain import (
     IN_PASSING,
@@ -34,12 +33,12 @@ from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import MessageRejected, Terminated
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.copy_config import CopyTable
+from sam_pipeline.publisher.settings.config import CopyTable, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
@@ -56,7 +55,7 @@ from tests.support.publishing import (
 )
 
 ANY = "stomp://127.0.0.1:1"
-AT_ANY = BrokerAddress(parse_broker(ANY), HOST)
+AT_ANY = Target(parse_broker(ANY), HOST)
 
 
 class Scripted:
@@ -347,7 +346,7 @@ def test_what_does_not_fit_into_the_spool_waits_for_room(spool: DirectoryQueue) 
 
 def test_a_copy_whose_spool_fails_neither_loses_nor_doubles_anything(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("in the way")
-    copy = CopyTable("b", ("spool:///dev/null/x",), spool=tmp_path / "b")
+    copy = CopyTable(name="b", brokers=("spool:///dev/null/x",), spool=tmp_path / "b")
     config = PublisherConfig(spool=tmp_path / "a", copy=(copy,), state=tmp_path / "state")
     termination: Any = Ending(repair=(tmp_path / "b").unlink)
     sent = messages(3)

@@ -18,6 +18,7 @@ from sam_pipeline.publisher.delivery.limits import (
     refusals_of,
     require_deliverable,
 )
+from sam_pipeline.publisher.delivery.outgoing import outgoing
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
@@ -215,13 +216,13 @@ def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
 @pytest.mark.parametrize("config", [REST, AMS], ids=["servlet", "AMS"])
 def test_details_leave_room_for_a_signature(config: PublisherConfig, tmp_path: Path) -> None:
     make_key(tmp_path / "nagios1.pem")
-    config = config._replace(signing_key_file=tmp_path / "nagios1.pem")
+    config = config.replace(signing_key_file=tmp_path / "nagios1.pem")
 
     shortened = fitted(with_details("+" * 4_000_000), config)
 
     for number in range(20):  # each signature is another one
         message = Message({**shortened.headers, MESSAGE_ID: f"{number:33}"}, shortened.body)
-        assert refusals_of(config.outgoing(message), config) == {}
+        assert refusals_of(outgoing(message, config), config) == {}
 
 
 def test_what_fits_is_unchanged() -> None:

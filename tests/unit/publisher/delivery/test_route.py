@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher import Publication, PublisherConfig, publish
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.delivery.memory import FILE, MAX_REST_S, MIN_REST_S, TRUSTED_S, Memory
+from sam_pipeline.publisher.delivery.route import FILE, MAX_REST_S, MIN_REST_S, TRUSTED_S, Memory
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.target import Target
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
 from tests.support.publishing import dead_url, messages, spooled
@@ -47,7 +47,7 @@ def call(*brokers: str, at: str = ".", **settings: Any) -> Publication:
     """Publish a message, as one process of a user whose state and spool are in `at`."""
     directory = Path(at).absolute()
     kept = {"spool": directory / "spool", "state": directory / "state", "timeout_s": 2.0}
-    return publish(messages(1), PublisherConfig(brokers, **{**kept, **settings}))
+    return publish(messages(1), PublisherConfig(brokers=brokers, **{**kept, **settings}))
 
 
 def remember(old: str, new: str) -> None:
@@ -154,16 +154,16 @@ def test_a_broker_that_was_not_tried_is_reported_and_not_paused() -> None:
 
 NOW = 1_763_700_000.0
 DAY_S = 86400.0
-FIRST = parse_broker("stomp://msg.example.org")
-SECOND = parse_broker("stomp://msg2.example.org")
-AT_FIRST = BrokerAddress(FIRST, "192.0.2.1")
-AT_SECOND = BrokerAddress(SECOND, "192.0.2.2")
+FIRST = Target(parse_broker("stomp://msg.example.org"))
+SECOND = Target(parse_broker("stomp://msg2.example.org"))
+AT_FIRST = FIRST._replace(ip="192.0.2.1")
+AT_SECOND = SECOND._replace(ip="192.0.2.2")
 KEY = b"stomp://msg.example.org:61613 192.0.2.1"
 
 
 def memory(state: Path | None, now: float = NOW, credentials: str = "") -> Memory:
     """The memory as read by a process that starts at `now`."""
-    known = Memory(state, [FIRST, SECOND], lambda: now, lambda broker: f"{broker} {credentials}")
+    known = Memory(state, [FIRST, SECOND], lambda: now, lambda target: f"{target} {credentials}")
     known.refresh()
     return known
 
@@ -175,9 +175,9 @@ def failed(state: Path, times: int = 1, now: float = NOW) -> None:
         known.save()
 
 
-def worked(state: Path, address: BrokerAddress = AT_FIRST, now: float = NOW) -> None:
+def worked(state: Path, target: Target = AT_FIRST, now: float = NOW) -> None:
     known = memory(state, now)
-    known.worked(address)
+    known.worked(target)
     known.save()
 
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
 from sam_pipeline.publisher.load_test.accounts import (
     MAX_LISTED,
@@ -57,6 +56,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import Frame, encode
+from sam_pipeline.schema.net.target import Target
 
 SENT_US = 1_700_000_000_123_456
 
@@ -186,7 +186,7 @@ def test_the_quantiles_are_those_of_the_sorted_values(values: list[int]) -> None
     assert found.maximum == round(max(values) / 1000, 3)
 
 
-ROUTE = LoadRoute(BrokerAddress(parse_broker("stomp://localhost")), PublisherConfig(), "ab12")
+ROUTE = LoadRoute(Target(parse_broker("stomp://localhost")), "ab12")
 NONE = LagCounts({}, 0)
 
 

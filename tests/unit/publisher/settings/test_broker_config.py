@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.delivery.publish import publish
-from sam_pipeline.publisher.settings.broker_config import BrokerTable
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.delivery.route import credentials_of
+from sam_pipeline.publisher.settings.config import BrokerTable, PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
-from sam_pipeline.publisher.settings.secrets import CREDENTIALS
+from sam_pipeline.publisher.settings.secrets import door_token, token_for
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
@@ -21,6 +20,7 @@ from tests.support.brokers.stand_in import HOST
 from tests.support.invoke import invoke
 from tests.support.publishing import RESULT, TOPIC, messages, secret
 
+CREDENTIALS = PublisherConfig.CREDENTIALS
 CHECK = ("check", "--connect", "--destination")
 SECTION, ENVIRONMENT = "canary-of-the-section", "canary-of-the-environment"
 
@@ -51,36 +51,38 @@ def problems_of(text: str) -> list[str]:
 @pytest.mark.parametrize("scheme", [scheme for scheme, kind in SCHEMES.items() if kind.port])
 def test_another_owner_never_gets_our_credentials(tmp_path: Path, own: str, scheme: str) -> None:
     path = secret(tmp_path / "of-the-section", SECTION)
-    mine = dict.fromkeys(CREDENTIALS.keys() - {"user"}, path)
+    mine = dict.fromkeys({*CREDENTIALS} - {"user"}, path)
     url = f"{scheme}://other.example.org{SCHEMES[scheme].path}"
-    theirs = BrokerTable(url)._replace(**{own: "" if own == "user" else tmp_path / "theirs"})
-    config = PublisherConfig((url,), user="sam", **mine, broker=(theirs,), insecure=True)
-    broker = parse_broker(url)
+    theirs = BrokerTable(**{"url": url, own: "" if own == "user" else tmp_path / "theirs"})
+    (target,) = PublisherConfig(
+        brokers=(url,), user="sam", **mine, broker=(theirs,), insecure=True
+    ).targets
 
-    at = config.at(broker)
-    assert {getattr(at, name) for name in CREDENTIALS} - {None, ""} <= {tmp_path / "theirs"}
-    assert config.login(broker) == (None, None)
+    files = target.tls_files
+    used = (target.password.file, target.token.file, files.certificate_file, files.key_file)
+    assert {*used} - {None} <= {tmp_path / "theirs"}
+    assert target.login() == (None, None)
     if own != "token_file":
-        assert (config.token(broker), config.door_token(broker)) == (None, None)
-    assert {SECTION, ENVIRONMENT}.isdisjoint(config.credentials(broker).split("'"))
+        assert (token_for(target), door_token(target)) == (None, None)
+    assert {SECTION, ENVIRONMENT}.isdisjoint(credentials_of(target).split("'"))
 
 
 def test_a_table_without_credentials_uses_those_of_the_section_unless_its_url_has_a_user() -> None:
     without, own = "stomp+ssl://b.example.org", "stomp+ssl://bob@c.example.org"
     config = loaded(f'user = "sam"\n{table(without)}{table(own)}')
 
-    logins = [config.login(broker) for broker in config.broker_list]
+    logins = [target.login() for target in config.targets]
     assert logins == [("sam", ENVIRONMENT), ("bob", None)]
-    assert [config.token(broker) for broker in config.broker_list] == [ENVIRONMENT, None]
+    assert [token_for(target) for target in config.targets] == [ENVIRONMENT, None]
 
 
 def test_the_brokers_are_those_of_the_list_then_those_of_the_tables() -> None:
     listed = ("stomp://a.example.org", "stomp://b.example.org:61613")
     config = loaded(f"brokers = {[*listed]}\n{table('stomp://c.example.org')}{table(listed[1])}")
 
-    assert [broker.host[0] for broker in config.broker_list] == ["a", "b", "c"]
-    (only,) = load_config(None, {"brokers": listed[:1]}).broker_list
-    assert only.host[0] == "a"
+    assert [target.broker.host[0] for target in config.targets] == ["a", "b", "c"]
+    (only,) = load_config(None, {"brokers": listed[:1]}).targets
+    assert only.broker.host[0] == "a"
 
 
 def test_each_broker_has_its_own_trust_and_proxy_or_that_of_the_section(tmp_path: Path) -> None:
@@ -92,14 +94,14 @@ def test_each_broker_has_its_own_trust_and_proxy_or_that_of_the_section(tmp_path
         + table("stomp+ssl://c", 'proxy = "none"')
     )
 
-    a, b, c = config.broker_list
-    assert config.tls_files(a)[:2] == (theirs, ours)
-    assert config.tls_files(b)[:2] == (ours, theirs)
-    of_a, of_b = config.proxy_for(a), config.proxy_for(b)
-    assert of_a is not None and of_b is not None and config.proxy_for(c) is None
+    a, b, c = config.targets
+    assert a.tls_files[:2] == (theirs, ours)
+    assert b.tls_files[:2] == (ours, theirs)
+    of_a, of_b = a.find_proxy(), b.find_proxy()
+    assert of_a is not None and of_b is not None and c.find_proxy() is None
     # The other proxy never gets the password of the section's.
     assert (of_a.host, of_a.user, of_a.password) == ("their-proxy", "bob", None)
-    assert "[publisher.broker] proxy" in str(of_a)
+    assert "[[publisher.broker]] proxy" in str(of_a)
     assert (of_b.user, of_b.password) == ("sam", ENVIRONMENT)
 
 
@@ -108,9 +110,9 @@ def test_the_virtual_host_and_the_login_of_a_table_are_sent_to_its_broker(tmp_pa
     lines = ('vhost = "monitoring"', 'user = "bob"', f'password_file = "{own}"')
     with FakeBroker() as one, FakeBroker() as other:
         config = loaded(f'user = "sam"\nbrokers = ["{one.url}"]\n' + table(other.url, *lines))
-        for broker in config.broker_list:
-            address = BrokerAddress(broker, HOST)
-            kind_of(broker).connect(address, config, Deadline.after(30)).close()
+        for target in config.targets:
+            at_home = target._replace(ip=HOST)
+            kind_of(target.broker).connect(at_home, Deadline.after(30)).close()
 
     names = ("host", "login", "passcode")
     (ours,), (theirs,) = one.logins, other.logins
@@ -127,7 +129,7 @@ def test_a_message_goes_where_its_class_goes_at_the_broker_that_takes_it() -> No
         publication = publish(sent, config)
         for command in ((*RESULT, "--destination", "/topic/x"), (*CHECK, "/topic/y")):
             assert invoke("sam-publish", *command).code == 0
-        shown = kind_of(parse_broker(broker.url)).preview(config.broker_list[0], config, sent[0])
+        shown = kind_of(parse_broker(broker.url)).preview(config.targets[0], sent[0])
 
     here, there = "/topic/site", "/topic/elsewhere"
     destinations = [frame.headers["destination"] for frame in broker.taken]

@@ -3,67 +3,101 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.transport import connect
+from sam_pipeline.publisher.brokers.connection import usable
+from sam_pipeline.publisher.brokers.stomp import connect
+from sam_pipeline.publisher.delivery.route import credentials_of
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema import secret_file
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
+from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.secret_file import (
+    Secret,
+    problem_of_certificate,
+    problem_of_secret,
+    read_secret,
+)
+from sam_pipeline.schema.settings.broker import secret_of
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
 from tests.support.publishing import secret
 
 BROKER = parse_broker("stomp+ssl://sam@msg.example.org")
 PASSWORD = "canary-of-the-brokers"
+PASSWORD_OF, TOKEN_OF = secret_of("publisher", "password"), secret_of("publisher", "token")
 
 
 def discovered(directory: Path) -> Path:
     return secret(directory / f"bt_u{os.geteuid()}", "discovered")
 
 
-def test_a_password_comes_from_variable_file_or_credential(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def no_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (PASSWORD_OF.variable, TOKEN_OF.variable, "CREDENTIALS_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_password_comes_from_variable_file_or_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = secret(tmp_path / "file", "of-file")
-    secret(tmp_path / "credentials" / secrets.PASSWORD_CREDENTIAL, "of-credential")
-    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
+    secret(tmp_path / "credentials" / PASSWORD_OF.credential, "of-credential")
+    both = PASSWORD_OF._replace(file=file)
 
-    assert secrets.password(file, {**environ, secrets.PASSWORD: "of-variable"}) == "of-variable"
-    assert secrets.password(file, environ) == "of-file"
-    assert secrets.password(file, {secrets.PASSWORD: ""}) == "of-file"
-    assert secrets.password(None, environ) == "of-credential"
-    assert secrets.password(None, {}) is None
+    assert PASSWORD_OF.read() is None
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    assert (both.read(), PASSWORD_OF.read()) == ("of-file", "of-credential")
+    monkeypatch.setenv(PASSWORD_OF.variable, "")
+    assert both.read() == "of-file"
+    monkeypatch.setenv(PASSWORD_OF.variable, "of-variable")
+    assert both.read() == "of-variable"
+    assert Secret().read() is None  # of a broker that gets none of ours
 
 
-def test_a_token_comes_from_our_own_sources_and_then_from_wlcg_discovery(tmp_path: Path) -> None:
+def test_a_token_comes_from_our_own_sources_and_then_from_wlcg_discovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = secret(tmp_path / "file", "of-file")
-    secret(tmp_path / "credentials" / secrets.TOKEN_CREDENTIAL, "of-credential")
+    secret(tmp_path / "credentials" / TOKEN_OF.credential, "of-credential")
     discovered(tmp_path)
     sources = {
-        secrets.TOKEN: "of-variable",
+        TOKEN_OF.variable: "of-variable",
         "CREDENTIALS_DIRECTORY": str(tmp_path / "credentials"),
         "BEARER_TOKEN": " of-bearer ",
         "BEARER_TOKEN_FILE": str(secret(tmp_path / "bearer", "of-bearer-file")),
         "XDG_RUNTIME_DIR": str(tmp_path),
     }
-    empty = dict.fromkeys((secrets.TOKEN, "BEARER_TOKEN", "BEARER_TOKEN_FILE"), "")
-    assert secrets.token(None, {**sources, **empty, "CREDENTIALS_DIRECTORY": ""}) == "discovered"
+    for name, value in sources.items():
+        monkeypatch.setenv(name, value)
 
-    tokens = [secrets.token(file, sources)]
-    del sources[secrets.TOKEN]
-    tokens.append(secrets.token(file, sources))
-    for name in list(sources):
-        tokens.append(secrets.token(None, sources))
-        del sources[name]
+    def token(file: Path | None = None) -> str | None:
+        return secrets.token_for(Target(BROKER, token=TOKEN_OF._replace(file=file)))
+
+    with monkeypatch.context() as patch:
+        for name in (TOKEN_OF.variable, "CREDENTIALS_DIRECTORY", "BEARER_TOKEN"):
+            patch.setenv(name, "")
+        patch.setenv("BEARER_TOKEN_FILE", "")
+        assert token() == "discovered"
+    tokens = [token(file)]
+    monkeypatch.delenv(TOKEN_OF.variable)
+    tokens.append(token(file))
+    for name in [*sources][1:]:
+        tokens.append(token())
+        monkeypatch.delenv(name)
 
     with pytest.raises(ConfigError, match="missing: no such file or directory"):
-        secrets.token(None, {"BEARER_TOKEN_FILE": "/missing", "XDG_RUNTIME_DIR": str(tmp_path)})
+        secrets.discovered_token(
+            {"BEARER_TOKEN_FILE": "/missing", "XDG_RUNTIME_DIR": str(tmp_path)}
+        )
 
     of = ("variable", "file", "credential", "bearer", "bearer-file")
     assert tokens == [*(f"of-{source}" for source in of), "discovered"]
@@ -78,7 +112,7 @@ def test_only_a_link_of_ours_is_followed(tmp_path: Path, monkeypatch: pytest.Mon
         status = lstat(path)
         return os.stat_result((*status[:4], 12345, *status[5:])) if path == link else status
 
-    assert secrets.token(None, environ) == "linked"
+    assert secrets.discovered_token(environ) == "linked"
     monkeypatch.setattr(Path, "lstat", of_another_user)
     assert secrets.discovered_token_file(environ) != link
 
@@ -92,9 +126,10 @@ def test_no_access_is_an_error_of_credentials(
     for name in ("lstat", "stat", "open"):
         monkeypatch.setattr(Path, name, refuse)
 
-    assert secrets.token(None, {"XDG_RUNTIME_DIR": "/run/user/0"}) is None
-    with pytest.raises(ConfigError, match=f"{secrets.PASSWORD_CREDENTIAL}: permission denied"):
-        secrets.password(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert secrets.discovered_token({"XDG_RUNTIME_DIR": "/run/user/0"}) is None
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"{PASSWORD_OF.credential}: permission denied"):
+        PASSWORD_OF.read()
 
 
 @pytest.mark.parametrize(
@@ -141,9 +176,12 @@ def test_only_the_first_line_of_a_file_counts_without_blanks_around_it(tmp_path:
 
 
 @pytest.mark.parametrize("token", ["canary\nX-Evil: 1", "canary token", "canary\x07", "canaryü"])
-def test_a_token_with_invalid_characters_is_refused_and_not_repeated(token: str) -> None:
+def test_a_token_with_invalid_characters_is_refused_and_not_repeated(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_OF.variable, token)
     with pytest.raises(ConfigError, match="SAM_PUBLISHER_TOKEN: contains characters") as refusal:
-        secrets.token(None, {secrets.TOKEN: token})
+        secrets.configured_token(TOKEN_OF)
 
     assert "canary" not in str(refusal.value)
 
@@ -157,41 +195,45 @@ def test_a_certificate_with_its_key_is_a_secret_but_one_without_is_not(tmp_path:
 
 
 def test_a_password_never_goes_in_plain_text_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(secrets.PASSWORD, "canary")
+    monkeypatch.setenv(PASSWORD_OF.variable, "canary")
     plain = parse_broker("stomp://sam@msg.example.org")
 
-    assert PublisherConfig().login(parse_broker("stomp://msg.example.org")) == (None, None)
-    assert PublisherConfig(user="sam").login(parse_broker("stomp://localhost")) == ("sam", "canary")
-    assert PublisherConfig(user="other").login(BROKER) == ("sam", "canary")
-    with pytest.raises(BrokerUnavailable, match="insecure = true"):
-        PublisherConfig().login(plain)
-    assert PublisherConfig(insecure=True).login(plain) == ("sam", "canary")
+    def login(broker: Broker, **settings: Any) -> tuple[str | None, str | None]:
+        return PublisherConfig(**settings).target_of(broker).login()
+
+    assert login(parse_broker("stomp://msg.example.org")) == (None, None)
+    assert login(parse_broker("stomp://localhost"), user="sam") == ("sam", "canary")
+    assert login(BROKER, user="other") == ("sam", "canary")
+    with pytest.raises(ConfigError, match="insecure = true"):
+        login(plain)
+    assert login(plain, insecure=True) == ("sam", "canary")
 
 
 def test_a_temporarily_unusable_file_makes_the_broker_unavailable(tmp_path: Path) -> None:
     config = PublisherConfig(password_file=tmp_path / "gone", token_file=tmp_path / "gone")
+    target = config.target_of(BROKER)
 
-    for read in (config.login, config.token):
+    for read in (target.login, partial(secrets.token_for, target)):
         with pytest.raises(BrokerUnavailable, match=r"msg.example.org.*gone: no such file"):
-            read(BROKER)
+            usable(target, read)
 
 
 def test_a_rotated_secret_is_used_at_the_next_connect(tmp_path: Path) -> None:
     file, tokens = tmp_path / "secret", []
     config = PublisherConfig(user="sam", password_file=file, token_file=file)
     with FakeBroker() as stomp:
-        address = BrokerAddress(parse_broker(stomp.url), HOST)
+        target = config.target_of(parse_broker(stomp.url))._replace(ip=HOST)
         for text in ("old", "new"):
             secret(file, text)
-            tokens.append(config.token(BROKER))
-            connect(address, config, Deadline.after(30)).close()
+            tokens.append(secrets.token_for(target))
+            connect(target, Deadline.after(30)).close()
 
     assert tokens == [login.headers["passcode"] for login in stomp.logins] == ["old", "new"]
 
 
 def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
     urls = (f"stomp://sam:{PASSWORD}@msg.example.org:61613", f"sam:{PASSWORD}@msg", "stomp://b")
-    config = PublisherConfig(urls, proxy=f"http://u:{PASSWORD}@p:3128")
+    config = PublisherConfig(brokers=urls, proxy=f"http://u:{PASSWORD}@p:3128")
 
     for text in (repr(config), str(config)):
         assert PASSWORD not in text
@@ -223,15 +265,16 @@ def test_credentials_change_with_each_file(tmp_path: Path, monkeypatch: pytest.M
     files = {name: secret(tmp_path / name, "first") for name in names}
     config = PublisherConfig(**files)  # type: ignore[arg-type]
 
-    seen = [config.credentials(BROKER)]
-    assert config.credentials(BROKER) == seen[0]
+    target = config.target_of(BROKER)
+    seen = [credentials_of(target)]
+    assert credentials_of(target) == seen[0]
     for path in files.values():
         path.write_text("the second\n")
-        seen.append(config.credentials(BROKER))
+        seen.append(credentials_of(target))
     monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "third")
-    seen.append(config.credentials(BROKER))
-    seen.append(config._replace(proxy="http://other.example.org").credentials(BROKER))
+    seen.append(credentials_of(target))
+    seen.append(credentials_of(target._replace(proxy="http://other.example.org")))
     files["token_file"].unlink()
-    seen.append(config.credentials(BROKER))
+    seen.append(credentials_of(target))
 
     assert len({*seen}) == len(seen)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher import ConfigError, NoBrokerTookIt, Publisher, PublisherConfig, publish
+from sam_pipeline.publisher.delivery.outgoing import outgoing
 from sam_pipeline.schema.identity.keys import load_signer, make_key, parse_public_key
-from sam_pipeline.schema.identity.signature import SIGNATURE, SIGNED_AT
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.signature import SIGNED_AT
+from sam_pipeline.schema.messages.message import SIGNATURE, Message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
@@ -98,9 +99,9 @@ def test_what_was_spooled_is_sent_as_it_was_signed_or_not(monkeypatch: pytest.Mo
 
 def test_a_lost_message_is_sent_again_with_its_signature(config: PublisherConfig) -> None:
     with pytest.raises(NoBrokerTookIt) as lost:
-        publish(messages(1), config._replace(spool=None, brokers=(dead_url(),)))
+        publish(messages(1), config.replace(spool=None, brokers=(dead_url(),)))
     with FakeBroker() as broker:
-        publication = publish(lost.value.missing, config._replace(brokers=(broker.url,)))
+        publication = publish(lost.value.missing, config.replace(brokers=(broker.url,)))
 
     [receipt] = publication.receipts
     assert receipt.message == lost.value.missing[0]
@@ -110,11 +111,11 @@ def test_a_lost_message_is_sent_again_with_its_signature(config: PublisherConfig
 def test_a_message_of_another_publisher_goes_on_unchanged(config: PublisherConfig) -> None:
     other, message = Path("other.pem"), metric_message()
     make_key(other)
-    signed = config._replace(signing_key_file=other).outgoing(message)
+    signed = outgoing(message, config.replace(signing_key_file=other))
 
-    assert config.outgoing(signed) == signed
+    assert outgoing(signed, config) == signed
     assert signer_of(other, signed) == "other"
-    unsigned = config._replace(signing_key_file=None).outgoing(message)
+    unsigned = outgoing(message, config.replace(signing_key_file=None))
     assert not {SIGNATURE, SIGNED_AT} & unsigned.headers.keys()
 
 
@@ -151,6 +152,6 @@ def test_with_a_bad_key_nothing_is_sent_unsigned(config: PublisherConfig, key: s
             answer = sam_publish(*command, "--broker", broker.url, code=78)
             assert "nagios1.pem" in answer.err
         with pytest.raises(ConfigError, match=r"nagios1\.pem"):
-            publish(messages(1), config._replace(brokers=(broker.url,)))
+            publish(messages(1), config.replace(brokers=(broker.url,)))
 
     assert (broker.taken, spooled(), spooled(SPOOL)) == ([], [], [])

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool import count as spool_count
-from sam_pipeline.publisher.spool.bounded import BoundedSpool
-from sam_pipeline.publisher.spool.count import CountFile
+from sam_pipeline.publisher.spool import bounded
+from sam_pipeline.publisher.spool.bounded import BoundedSpool, CountFile
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
@@ -26,7 +25,7 @@ def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object
     """The spool as seen by a process that has just started."""
     directory = spool.path.with_name(state) if state else None
     config = PublisherConfig(spool=spool.path, state=directory, **bounds)  # type: ignore[arg-type]
-    return BoundedSpool(spool.path, config, config.shares_spool)
+    return BoundedSpool(spool.path, config.spool_limits, config.shares_spool)
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def test_a_process_that_keeps_the_count_locked_is_waited_for_but_not_for_long(
 
         release.join()
         fcntl.flock(held, fcntl.LOCK_EX)
-        monkeypatch.setattr(spool_count, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(bounded, "PATIENCE_S", 0.05)
         with pytest.raises(SpoolError, match="is full"):
             room_in(spool, spool_max_messages=2).add(metric_message())
 

@@ -105,7 +105,7 @@ def test_a_refusal_is_short_whatever_the_number_of_patterns_and_the_length_of_va
 def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
     """The number of the list of identities that has this one, "" if none has."""
     rules = [rule(name=str(number), identities=texts) for number, texts in enumerate(lists, 1)]
-    return getattr(Policy(ENFORCE, tuple(rules)).publisher_of(identity), "name", "")
+    return getattr(Policy(mode=ENFORCE, publishers=tuple(rules)).publisher_of(identity), "name", "")
 
 
 MB1 = "broker:stomp://mb1:61613"

@@ -33,7 +33,6 @@ from sam_pipeline.schema.identity.signature import (
     EXPIRED,
     KEY_NAME,
     MAX_AHEAD,
-    SIGNATURE,
     SIGNED_AT,
     SignatureRefused,
     covered_bytes,
@@ -46,6 +45,7 @@ from sam_pipeline.schema.messages.message import (
     COUNT,
     DESTINATION,
     MESSAGE_ID,
+    SIGNATURE,
     Message,
 )
 

@@ -78,7 +78,12 @@ def test_two_commands_at_once_lose_no_token(path: Path) -> None:
 
 
 def publisher(records_per_minute: int | None, name: str = "a") -> PublisherRule:
-    return PublisherRule(name, ("uid:1",), ("metricOutput",), records_per_minute=records_per_minute)
+    return PublisherRule(
+        name=name,
+        identities=("uid:1",),
+        classes=("metricOutput",),
+        records_per_minute=records_per_minute,
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
-from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_login
 from sam_pipeline.schema.net.proxy import chosen, is_exempt
+from sam_pipeline.schema.net.target import Target
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.builders import metric_message
 
@@ -42,7 +43,7 @@ def proxy_of(url: str, key: str | None = None, **environ: str) -> str | None:
 
 def failure_of(url: str, proxy: str | None, timeout_s: float = 5.0, **settings: Any) -> str:
     """Why a message did not reach the broker."""
-    config = PublisherConfig((url,), proxy=proxy, timeout_s=timeout_s, **settings)
+    config = PublisherConfig(brokers=(url,), proxy=proxy, timeout_s=timeout_s, **settings)
     with pytest.raises(NoBrokerTookIt) as refusal:
         publish([metric_message()], config)
     (failure,) = refusal.value.publication.failures
@@ -126,8 +127,8 @@ http://u:{}@[p:3128 http://u:{}\u2100@p:3128 u:12/{}@p
 @pytest.mark.parametrize("url", UNUSABLE.split())
 def test_an_unusable_proxy_is_not_shown(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("http_proxy", url.format(SECRET))
-    with pytest.raises(BrokerUnavailable, match=r"^stomp://.*: http_proxy: ") as refusal:
-        PublisherConfig().proxy_for(parse_broker(STOMP))
+    with pytest.raises(ConfigError, match=r"^http_proxy: ") as refusal:
+        Target(parse_broker(STOMP)).find_proxy()
     assert SECRET not in str(refusal.value)
 
 

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.settings import files, section
+from sam_pipeline.schema.settings.key import Settings, config_key
 from sam_pipeline.schema.settings.show import Part as ShownPart
 from sam_pipeline.schema.settings.show import as_text, masked, settings_of
 
 
-@dataclass(frozen=True)
-class Part:
-    url: str
-    file: Path | None = None
-    message_class: str | None = field(default=None, metadata={"key": "class"})
+class Part(Settings):
+    url: str = config_key("")
+    file: Path | None = config_key("", default=None)
+    message_class: str | None = config_key("", default=None, key="class")
 
 
-@dataclass(frozen=True)
-class Inside:
-    size: int = 1
-    file: Path | None = None
+class Inside(Settings):
+    size: int = config_key("", default=1)
+    file: Path | None = config_key("", default=None)
 
 
-@dataclass(frozen=True)
-class Settings:
-    name: str
-    brokers: tuple[str, ...] = ()
-    timeout_s: float = field(
-        default=10.0, metadata={"check": lambda value: None if value > 0 else "must be positive"}
+class Section(Settings):
+    name: str = config_key("")
+    brokers: tuple[str, ...] = config_key("", default=())
+    timeout_s: float = config_key(
+        "", lambda value: None if value > 0 else "must be positive", default=10.0
     )
-    spool: Path | None = None
-    profiles: tuple[Path, ...] = ()
-    part: tuple[Part, ...] = ()
-    inside: Inside = field(default_factory=Inside)
-    words: dict[str, str] = field(default_factory=dict)
-    eager: bool = False
+    spool: Path | None = config_key("", default=None)
+    profiles: tuple[Path, ...] = config_key("", default=())
+    part: tuple[Part, ...] = config_key("", default=())
+    inside: Inside = config_key("", default=Inside())
+    words: dict[str, str] = config_key("", default={})
+    eager: bool = config_key("", default=False)
 
 
 class Place:
@@ -55,7 +52,7 @@ class Place:
         for name, text in fragments.items():
             (self.fragments / f"{name}.toml").write_text(text)
 
-    def load(self, env: dict[str, str] | None = None, **flags: object) -> Settings:
+    def load(self, env: dict[str, str] | None = None, **flags: object) -> Section:
         return load(str(self.main), env, **flags)
 
     def problems(self, env: dict[str, str] | None = None, **flags: object) -> list[str]:
@@ -64,9 +61,9 @@ class Place:
         return [problem.replace(f"{self.main.parent}/", "") for problem in problems]
 
 
-def load(path: str | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
+def load(path: str | None = None, env: dict[str, str] | None = None, **flags: object) -> Section:
     environ = {"HOME": "/nowhere", **(env or {})}
-    return section.load(Settings, "consumer", path, environ, **flags)
+    return section.load(Section, "consumer", path, environ, **flags)
 
 
 def refused(*arguments: object, **flags: object) -> tuple[str, ...]:
@@ -113,11 +110,11 @@ def test_tables_are_merged_and_arrays_of_tables_joined_in_the_order_of_names(pla
     # A relative path is relative to the file that names it.
     assert merged.spool == place.main.parent / "main"
     assert merged.profiles == (place.fragments / "a", Path("/b"))
-    assert merged.inside == Inside(2, place.fragments / "here")
+    assert merged.inside == Inside(size=2, file=place.fragments / "here")
     assert merged.part == (
-        Part("1", place.main.parent / "main", "metricOutput"),
-        Part("2", place.fragments / "a"),
-        Part("3"),
+        Part(url="1", file=place.main.parent / "main", message_class="metricOutput"),
+        Part(url="2", file=place.fragments / "a"),
+        Part(url="3"),
     )
     read = [file.path.name for file in files.read_configuration(place.main).files]
     assert read == ["sam.toml", "a.toml", "b.toml", "c.toml"]
@@ -302,10 +299,10 @@ def test_each_setting_has_its_value_and_its_origin(tmp_path: Path) -> None:
     )
     environ = {"SAM_CONSUMER_PASSWORD": "hidden", "SAM_CONSUMER_NAME": "from-variable"}
 
-    found = section.examine(Settings, "consumer", str(file), environ)
+    found = section.examine(Section, "consumer", str(file), environ)
     shown = {
         key.removeprefix("consumer."): (as_text(value), origin.replace(f"{file}:", "line "))
-        for key, value, origin in settings_of(ShownPart("consumer", Settings, found))
+        for key, value, origin in settings_of(ShownPart("consumer", Section, found))
     }
 
     assert shown == {

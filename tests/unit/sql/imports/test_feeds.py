@@ -93,7 +93,7 @@ def test_only_the_table_with_the_same_url_describes_a_url(load: Any, tmp_path: P
 
     assert feed_at(args, "gocdb", URL).timeout_s == 7
     for kind, url in (("gocdb", "https://evil.example"), ("cric", URL)):
-        assert feed_at(args, kind, url) == FeedConfig(kind, url)
+        assert feed_at(args, kind, url) == FeedConfig(kind=kind, url=url)
     with pytest.raises(ConfigError, match="--url is not the URL of a server"):
         feed_at(args, "gocdb", "goc.example.org")
 
@@ -103,8 +103,11 @@ def test_credentials_of_systemd_are_for_feeds_without_a_certificate(
 ) -> None:
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     (tmp_path / "sam-import-certificate").touch()
-    own = FeedConfig("gocdb", "https://x", certificate_file=tmp_path / "own.pem")
-    without, plain = FeedConfig("gocdb", "https://x"), FeedConfig("gocdb", "http://x")
+    own = FeedConfig(kind="gocdb", url="https://x", certificate_file=tmp_path / "own.pem")
+    without, plain = (
+        FeedConfig(kind="gocdb", url="https://x"),
+        FeedConfig(kind="gocdb", url="http://x"),
+    )
 
     assert without.tls_files.certificate_file == tmp_path / "sam-import-certificate"
     assert without.tls_files.key_file is None  # the file of the certificate contains it
@@ -129,7 +132,10 @@ def test_a_feed_without_tls_is_imported_with_a_warning(
 
 
 def urls(kind: str, url: str, **settings: Any) -> list[str]:
-    return [document.url for document in documents_of(FeedConfig(kind, url, **settings), WINDOW)]
+    return [
+        document.url
+        for document in documents_of(FeedConfig(kind=kind, url=url, **settings), WINDOW)
+    ]
 
 
 def test_documents_depend_on_certificate_and_kind(tmp_path: Path) -> None:
@@ -154,8 +160,8 @@ def test_gocdb_is_asked_for_the_sites_that_only_it_can_choose(tmp_path: Path) ->
     conditions = {"certification": ("Certified", "Candidate"), "infrastructure": ("Production",)}
     scope = "scope=EGI%2Cwlcg&scope_match=any"
     groups = {"read": ("groups",), "scope": ("EGI", "wlcg"), **conditions}
-    public = FeedConfig("gocdb", URL, **groups)
-    protected = FeedConfig("gocdb", URL, **groups, certificate_file=tmp_path)
+    public = FeedConfig(kind="gocdb", url=URL, **groups)
+    protected = FeedConfig(kind="gocdb", url=URL, **groups, certificate_file=tmp_path)
 
     assert [document.url for document in documents_of(public, WINDOW)] == [
         f"{URL}/public/?method=get_site_list&{scope}&certification_status={status}"

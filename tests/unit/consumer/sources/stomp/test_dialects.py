@@ -109,10 +109,10 @@ def test_a_tap_refuses_what_it_would_take(dialect: BrokerDialect, destination: s
 
 def config_of(directory: Path, destination: str, shared: bool = False, vhost: str = "/") -> Any:
     return ConsumerConfig(
-        (BROKER,),
+        broker_urls=(BROKER,),
         name="site-a",
-        broker=(BrokerConfig(BROKER, vhost=vhost),) if vhost != "/" else (),
-        subscription=(SubscriptionConfig(destination, shared=shared),),
+        broker=(BrokerConfig(url=BROKER, vhost=vhost),) if vhost != "/" else (),
+        subscription=(SubscriptionConfig(destination=destination, shared=shared),),
         state_directory=directory,
     )
 

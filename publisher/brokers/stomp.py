@@ -1,17 +1,28 @@
-"""The round trip of a check message: send it to a STOMP broker and wait until it comes back."""
+"""Brokers that speak STOMP."""
 
 from __future__ import annotations
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.session import judged, open_session
-from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sam_pipeline.publisher.brokers.connection import open_channel, usable
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
+from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.headers import send_headers
-from sam_pipeline.schema.net.stomp.sender import MISSING, SendingSession, says
+from sam_pipeline.schema.net.stomp.headers import RECEIPT, send_headers
+from sam_pipeline.schema.net.stomp.sender import (
+    MISSING,
+    SendingSession,
+    SendRefused,
+    StompSender,
+    is_refusal,
+    says,
+    send_frame,
+)
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost
+from sam_pipeline.schema.net.target import Target
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"
@@ -27,16 +38,41 @@ ONE_MESSAGE = {
 }
 
 
-def round_trip(
-    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
-) -> str:
+class StompTransport(StompSender):
+    """The sender of one address, with the errors of a transport."""
+
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        self._target = target
+        super().__init__(partial(open_session, target), deadline, target.headers)
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        try:
+            yield from super().send(messages, deadline)
+        except SendRefused as refusal:
+            raise MessageRejected(self._target, refusal.position, refusal.reason) from refusal
+        except SessionLost as loss:
+            raise BrokerUnavailable(self._target, str(loss)) from loss
+
+
+connect = StompTransport
+
+
+def refusal_of(broker: Broker, message: Message) -> str:
+    return ""
+
+
+def preview(target: Target, message: Message) -> bytes:
+    return send_frame(message, {**target.headers, RECEIPT: "1"}) + b"\n"
+
+
+def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
     """Send a check message and read it back; see `BrokerKind.round_trip`."""
     destination = message.headers[DESTINATION]
     is_queue = destination.startswith(QUEUES)
     mode = {"ack": "client", **ONE_MESSAGE} if is_queue else {"ack": "auto"}
     subscription = {"id": SUBSCRIPTION, "destination": destination, **mode}
     forbidden = ""
-    session = open_session(address, config, deadline)
+    session = open_session(target, deadline)
     try:
         try:
             session.ask("SUBSCRIBE", subscription, deadline)
@@ -45,8 +81,8 @@ def round_trip(
                 raise
             forbidden = str(loss)
             session.drop()
-            session = open_session(address, config, deadline)
-        headers = {**send_headers(message), **config.at(address.broker).headers}
+            session = open_session(target, deadline)
+        headers = {**send_headers(message), **target.headers}
         session.ask("SEND", headers, deadline, message.body)
         if forbidden:
             return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
@@ -58,15 +94,26 @@ def round_trip(
                     pass
             except NoAnswer as error:
                 lost = f"confirmed, but it did not come back from {destination}: {error}"
-                raise BrokerUnavailable(address, lost) from error
+                raise BrokerUnavailable(target, lost) from error
             proven = ROUND_TRIP
         # Messages that were not acknowledged return to the queue as if never delivered.
         session.ask("UNSUBSCRIBE", {"id": SUBSCRIPTION}, deadline)
         return proven
     except SessionLost as loss:
-        raise judged(address, 0, loss) from loss
+        raise _judged(target, loss) from loss
     finally:
         session.close()
+
+
+def open_session(target: Target, deadline: Deadline) -> SendingSession:
+    """A session that is logged in; raises BrokerUnavailable."""
+    user, password = usable(target, target.login)
+    certificate = target.tls_files.certificate_file if target.broker.tls else None
+    channel = open_channel(target, deadline)
+    try:
+        return SendingSession(channel, user, password, certificate, deadline, target.vhost)
+    except SessionLost as loss:
+        raise BrokerUnavailable(target, str(loss)) from loss
 
 
 def _look_in_queue(session: SendingSession, message: Message, deadline: Deadline) -> str:
@@ -80,3 +127,10 @@ def _look_in_queue(session: SendingSession, message: Message, deadline: Deadline
         return "confirmed, not read back: another message is ahead of it in the queue"
     session.ask("ACK", {"id": frame.headers.get("ack", "")}, deadline)
     return ROUND_TRIP
+
+
+def _judged(target: Target, loss: SessionLost) -> PublishError:
+    """The error for a session that ended while only one message was under way."""
+    if is_refusal(loss):
+        return MessageRejected(target, 0, str(loss))
+    return BrokerUnavailable(target, str(loss))

@@ -1,1 +1,0 @@
-"""Brokers that speak STOMP."""
