@@ -166,11 +166,11 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(NEED) ensurepip=python3-venv
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml setup.py | $(VENV)/bin/python
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[consumer,door,reports]'
 	@touch $@
 
-$(VENV)/.tested: pyproject.toml | $(VENV)/.installed
+$(VENV)/.tested: pyproject.toml setup.py | $(VENV)/.installed
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
 	@touch $@
 

@@ -10,7 +10,7 @@
     ├── UnsubscribeRefused   the subscription is still there: the message says what to do
     ├── NoState              no daemon of that name has written its state
     └── EditorFailed         the editor was not found, or failed
-    SessionLost              (schema.net.stomp_session) the connection is lost: connect again; the
+    SessionLost              (schema.net.stomp.session) the connection is lost: connect again; the
     │                        broker redelivers messages that were not acked
     └── SubscriptionRefused  the broker refused one destination: continue without it
 
@@ -24,7 +24,7 @@ from collections.abc import Collection, Sequence
 from ssl import SSLCertVerificationError
 
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.schema.net.tunnel import ProxyRefused
 from sam_pipeline.schema.program.command import NO_PERMISSION, UNAVAILABLE, USAGE
 

@@ -107,7 +107,7 @@ def check_consumer(args: argparse.Namespace) -> int:
     if snapshot.lag_s is not None:
         report.judge("lag", snapshot.lag_s, "s")
     for label in ("messages", "rows", "duplicates"):
-        report.judge(label, getattr(snapshot, label), "c")
+        report.judge(label, getattr(snapshot.counts, label), "c")
     for life in snapshot.certificates:
         report.judge_certificate(life.file, life.begin, life.end, now)
     return report.print()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.files import Settings, problems_of_files, read_settings
 from sam_pipeline.consumer.commands.look.looking import add_limits
 from sam_pipeline.consumer.core.attempts import Attempts
-from sam_pipeline.consumer.core.drain import Drain
+from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
-from sam_pipeline.consumer.core.service import consume
-from sam_pipeline.consumer.core.sink import Sink
+from sam_pipeline.consumer.core.loop import Loop, Patience, Sink
+from sam_pipeline.consumer.core.service import Drain, consume
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SourceUnreachable
@@ -30,6 +31,7 @@ from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.consumer.sources.stomp.left_behind import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
@@ -145,20 +147,21 @@ def run_consumer(args: argparse.Namespace) -> int:
         handling_signals(request, before_exit=attempts.forgive, reread=reread),
         returning_free_pages(),  # in a thread, which must not get the signals
     ):
-        drain = _run(args, settings, request, state, attempts, unstored, listeners, recent)
+        process = _Process(args, request, state, attempts, unstored, listeners, recent)
+        drain = _run(process, settings)
         while drain is None and request.restarts():
             state.unused_files.clear()
             state.full_sources.clear()
             listeners.retain(settings.config.doors)
-            drain = _run(args, settings, request, state, attempts, unstored, listeners, recent)
+            drain = _run(process, settings)
     config = settings.config
     if drain is None:
-        logger.info("stopped: %s", state.tally)
+        logger.info("stopped: %s", state.counts)
         return OK
-    done = f"{'moved' if config.targets else 'loaded'} {state.tally}"
-    code = OK if state.tally.all_loaded else BAD_DATA
+    done = f"{'moved' if config.targets else 'loaded'} {state.counts}"
+    code = OK if state.counts.all_loaded else BAD_DATA
     if args.json:
-        print_json(state.tally.as_json())
+        print_json(_document(state.counts))
     else:
         print_done(args, done, success=code == OK and not drain.unreached)
     if drain.unreached:
@@ -166,17 +169,34 @@ def run_consumer(args: argparse.Namespace) -> int:
     return code
 
 
-def _run(
-    args: argparse.Namespace,
-    settings: Settings,
-    request: StopRequest,
-    state: State,
-    attempts: Attempts,
-    unstored: UnstoredMessage,
-    listeners: Listeners,
-    recent: RecentRecords | None,
-) -> Drain | None:
+def _document(counts: Counts) -> dict[str, object]:
+    """The document that a drain prints with `--json`: brokers and classes are lists in it."""
+    document = counts.document()
+    for name in ("messages_by_broker", "rows_by_class", "duplicates_by_class"):
+        del document[name]
+    brokers = [{"broker": name, "messages": n} for name, n in counts.messages_by_broker.items()]
+    classes = [
+        {"class": name, "rows": rows, "duplicates": counts.duplicates_by_class[name]}
+        for name, rows in counts.rows_by_class.items()
+    ]
+    return {**document, "brokers": brokers, "classes": classes}
+
+
+class _Process(NamedTuple):
+    """What stays the same when the configuration is read again."""
+
+    args: argparse.Namespace
+    request: StopRequest
+    state: State
+    attempts: Attempts
+    unstored: UnstoredMessage
+    listeners: Listeners
+    recent: RecentRecords | None
+
+
+def _run(process: _Process, settings: Settings) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
+    args, request, state, attempts, unstored, listeners, _ = process
     config = settings.config
     name = config.process_name
     warn_of_left_behind(config)
@@ -197,11 +217,14 @@ def _run(
     watched = config.replace(silence=()) if config.targets else config
     observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
-        _opened_sink(settings, state, recent) as sink,
+        _opened_sink(process, settings) as sink,
         nullcontext() if drain else reporting(observer, request, config),
     ):
         logger.info("starting with %s", ", ".join(source.name for source in sources))
-        consume(sources, inbox, rule, sink, attempts, unstored, state, request.stop, drain)
+        patience = Patience(
+            request.stop, growing_delays, state, drain.timeout_s if drain else math.inf
+        )
+        consume(Loop(inbox, rule, sink, patience, attempts, unstored, state), sources, drain)
     return drain
 
 
@@ -223,37 +246,44 @@ def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[st
 
 
 @contextmanager
-def _opened_sink(settings: Settings, state: State, recent: RecentRecords | None) -> Iterator[Sink]:
+def _opened_sink(process: _Process, settings: Settings) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool or brokers of a relay."""
-    config = settings.config
+    config, state, attempts = settings.config, process.state, process.attempts
     if config.targets and config.targets[0].kind == SPOOL:
-        yield SpoolSink(config.targets[0])
+        yield SpoolSink(config.targets[0], attempts)
         return
     if config.targets:
         from sam_pipeline.consumer.sinks.broker import BrokerSink
 
-        with closing(BrokerSink(config.targets, config, state)) as brokers:
+        with closing(BrokerSink(config.targets, config, state, attempts)) as brokers:
             yield brokers
         return
     from sam_pipeline.consumer.sinks.database import DatabaseSink
     from sam_pipeline.consumer.sinks.held_name import HeldName
     from sam_pipeline.sql.database.engine import make_engine
+    from sam_pipeline.sql.loading.authorise import Authority
+    from sam_pipeline.sql.loading.catalogue import Catalogue
+    from sam_pipeline.sql.loading.letters.quota import LetterQuota
+    from sam_pipeline.sql.loading.load import Loader
 
-    engine = make_engine(settings.database_url)
+    engine, policy = make_engine(settings.database_url), settings.policy
+    loader = Loader(
+        engine,
+        Catalogue(engine),
+        config.limits(),
+        Authority(policy, timedelta(days=config.signature_age_days)) if policy else None,
+        LetterQuota(config.dead_letters_per_hour, config.dead_letter_bytes_per_hour, policy),
+        process.recent,
+    )
     shared = all(subscription.shared for subscription in config.network_subscriptions)
     held = HeldName(engine, config.name, shared)
     sink = DatabaseSink(
-        engine,
+        loader,
         config.process_name,
-        config.limits(),
         state,
-        config.dead_letters_per_hour,
-        config.dead_letter_bytes_per_hour,
-        held=held if config.reads_network else None,
-        policy=settings.policy,
-        policy_read=settings.policy_read,
-        signature_age=timedelta(days=config.signature_age_days),
-        recent=recent,
+        attempts,
+        held if config.reads_network else None,
+        settings.policy_read,
     )
     with closing(held), closing(sink):
         yield sink

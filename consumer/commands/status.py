@@ -8,14 +8,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.core.tally import listed
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.consumer.settings.load import load_identity
 from sam_pipeline.consumer.silence.silences import PLURALS
+from sam_pipeline.schema.messages.counts import listed
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
-from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 
 JUDGED_LATE = timedelta(seconds=60)
@@ -76,23 +76,17 @@ def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
     if snapshot.last_commit:
         age_s = max((now - snapshot.last_commit).total_seconds(), 0)
         commit = f"{format_time(snapshot.last_commit)}, {age_s:.0f} s ago"
-    new = snapshot.dead_letters
     rates = f"{snapshot.messages_per_s:.1f} messages/s, {snapshot.rows_per_s:.1f} rows/s"
-    rows = rows_and_duplicates(snapshot.rows, snapshot.duplicates)
     facts = [
         ("process", f"{snapshot.pid}, since {format_time(snapshot.since)}"),
         ("last commit", commit),
         ("lag", "unknown" if snapshot.lag_s is None else f"{snapshot.lag_s:.1f} s"),
         ("backlog", f"{snapshot.backlog} messages; {snapshot.held_bytes} bytes in memory"),
         ("rates", rates),
-        ("loaded", f"{plural(snapshot.messages, 'message')}: {rows}, {snapshot.checks} checks"),
-        ("dead letters", f"{sum(new.values())} new{listed(new)}"),
-        ("", f"{snapshot.dead_letters_last_hour} in the last hour"),
+        ("counted", plural(snapshot.counts.messages, "message")),
+        *(("", text) for text in snapshot.counts.texts()),
+        ("dead letters", f"{snapshot.dead_letters_last_hour} in the last hour"),
     ]
-    if snapshot.repeated_dead_letters:
-        facts.append(("", f"{snapshot.repeated_dead_letters} stored before"))
-    if snapshot.summarised_dead_letters:
-        facts.append(("", f"{snapshot.summarised_dead_letters} only counted in summaries"))
     if snapshot.open_dead_letters is not None:
         open_letters = +Counter(snapshot.open_dead_letters)
         facts.append(("", f"{open_letters.total()} open in the database{listed(open_letters)}"))
@@ -100,17 +94,6 @@ def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
         requests = plural(sum(snapshot.requests.values()), "request")
         connections = plural(snapshot.connections, "connection")
         facts.append(("HTTP", f"{requests}{listed(snapshot.requests)}, {connections}"))
-    if snapshot.refusals:
-        publishers = {name: sum(counts.values()) for name, counts in snapshot.refusals.items()}
-        refused = plural(sum(publishers.values()), "record")
-        facts.append(("policy", f"does not allow {refused}{listed(publishers)}"))
-    if snapshot.ignored_keys:
-        facts.append(("ignored keys", listed(snapshot.ignored_keys).strip(" ()")))
-    if snapshot.damaged_elements:
-        facts.append(("damaged", f"{snapshot.damaged_elements} spool elements quarantined"))
-    if snapshot.rejected_messages:
-        kept = "by the brokers of the relay, and kept (docs/consumer.md, Rejected messages)"
-        facts.append(("rejected", f"{plural(snapshot.rejected_messages, 'message')} {kept}"))
     if snapshot.coverage:
         counts = [
             f"{count} {kind if count == 1 else PLURALS[kind]}"
@@ -144,10 +127,11 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         *(f"{name:<14}{value}" for name, value in _facts(snapshot, now)),
     ]
     lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
-    if snapshot.rows_by_class:
+    counts = snapshot.counts
+    if counts.rows_by_class:
         classes = [
-            (name, rows, snapshot.duplicates_by_class.get(name, 0))
-            for name, rows in snapshot.rows_by_class.items()
+            (name, rows, counts.duplicates_by_class[name])
+            for name, rows in counts.rows_by_class.items()
         ]
         lines += ["", *text_table(("class", "rows", "duplicates"), classes)]
     if snapshot.silences:

@@ -1,4 +1,4 @@
-"""Deliveries, and the bounded queue between all sources and the main loop."""
+"""Deliveries, what became of them, and the bounded queue between all sources and the main loop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
-from sam_pipeline.consumer.core.outcome import MessageOutcome
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 
 NO_LIMIT = 2**62
@@ -18,6 +20,50 @@ NO_LIMIT = 2**62
 USUAL_HEADERS = 30
 HEADER_BYTES = 150
 """What a header takes in memory, besides its text."""
+
+DATABASE, BROKER, SPOOL = "database", "broker", "spool"
+"""Where a message may be stored."""
+NOWHERE = ""
+"""No broker of a relay takes the message: its sender keeps it."""
+
+
+class UnloadedRecord(NamedTuple):
+    """A record that could not be loaded; the `number` of a whole message is None.
+
+    After many such records, one of a whole message stands for all of them.
+    """
+
+    number: int | None
+    reason: str
+    text: str
+
+
+class MessageOutcome(NamedTuple):
+    """A message that is stored, unless that is `NOWHERE`: then a letter has the reason.
+
+    `rows` were stored, `duplicates` changed nothing, and the records in `letters` became dead
+    letters, now or when the message arrived for the first time. A broker and a spool read no
+    records.
+    """
+
+    stored: str
+    rows: int = 0
+    duplicates: int = 0
+    letters: Sequence[UnloadedRecord] = ()
+
+
+@dataclass
+class Outcome:
+    """What became of a batch that is stored."""
+
+    counts: Counts = field(default_factory=Counts)
+    answers: dict[int, MessageOutcome] = field(default_factory=dict)
+    """For the deliveries whose sessions answer, by position in the batch."""
+    pauses: Mapping[str, float] = field(default_factory=dict)
+    """The seconds for which brokers are not read, since their publishers exceed their rates.
+
+    By broker, or by identity if the session answers.
+    """
 
 
 class Session(Protocol):
@@ -131,13 +177,11 @@ class Inbox:
         self._failure: BaseException | None = None
         self._paused: dict[str, float] = {}
         """When the inbox accepts messages of a broker again."""
-        self._refusals: Counter[tuple[str, str]] = Counter()
+        self._counts = Counts()
         self.size_bytes = 0
         """The size of all messages in the inbox."""
         self.reconnects: Counter[str] = Counter()
         """The sessions by broker that replaced a lost one."""
-        self.damaged = 0
-        """The number of spool elements that could not be read and were quarantined."""
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -206,20 +250,25 @@ class Inbox:
                 break
         return batch
 
-    def count_refusal(self, publisher: str, reason: str) -> None:
-        """A source has refused a message of a publisher, or would have if the policy enforced."""
+    def count(self, counts: Counts) -> None:
+        """A source has refused messages, or set elements aside."""
         with self._changed:
-            self._refusals[publisher, reason] += 1
+            self._counts += counts.printable_for(self._counts)
 
     def count_reconnect(self, broker: str) -> None:
         """A source has replaced a lost session."""
         with self._changed:
             self.reconnects[broker] += 1
 
-    def take_refusals(self) -> Counter[tuple[str, str]]:
-        """The refusals by publisher and reason that were not taken yet."""
+    def counted(self) -> Counts:
+        """What sources have counted since the last call of `take_counts`."""
         with self._changed:
-            taken, self._refusals = self._refusals, Counter()
+            return deepcopy(self._counts)
+
+    def take_counts(self) -> Counts:
+        """Move what sources have counted into a total."""
+        with self._changed:
+            taken, self._counts = self._counts, Counts()
         return taken
 
     def held(self) -> Counter[str]:

@@ -10,13 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sam_pipeline.consumer.core.attempts import Attempts
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
-from sam_pipeline.consumer.core.sink import Sink
+from sam_pipeline.consumer.core.inbox import (
+    BatchRule,
+    Delivery,
+    Inbox,
+    Outcome,
+    Session,
+    acknowledge,
+)
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 
@@ -32,6 +37,33 @@ logger = logging.getLogger(__name__)
 
 class Stopped(Exception):
     """Stopped on request while waiting; the current batch was not committed."""
+
+
+class Sink(Protocol):
+    """Stores batches: in the database, or as a relay. `prepare` and `load` raise SinkAway if a
+    retry may succeed.
+    """
+
+    def prepare(self) -> None:
+        """Check that batches can be stored, before anything is acked.
+
+        Raises:
+            SamError: they can't, until someone fixes the problem.
+        """
+
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
+        """Store and commit the messages.
+
+        Everything is committed when it returns. When it raises, a part may be: load all of it
+        again, which changes nothing there. The outcome has an answer for each delivery that is
+        `answering`.
+        """
+
+    def upkeep(self, news: bool) -> None:
+        """Do a little other work between two batches; `news`: messages were stored."""
+
+    def finish(self) -> None:
+        """Complete the other work after the last batch."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +88,12 @@ class Loop:
         self.sink.prepare()
         if self.unstored.delivery:
             batch = [self.unstored.delivery]
-            self.state.committed(*self._store(batch))
+            part, outcome = self._store(batch)
+            self.state.committed(part, outcome.counts)
             self.attempts.end(batch)
 
-    def run(self, stop: threading.Event, should_continue: Callable[[bool], bool]) -> None:
-        """Store batches until `stop` is set, or until `should_continue` returns false.
+    def run(self, should_continue: Callable[[bool], bool]) -> None:
+        """Store batches until stopped, or until `should_continue` returns false.
 
         `should_continue` is called before each turn; its argument is whether the last turn stored
         a batch, or a source is paused.
@@ -69,26 +102,24 @@ class Loop:
             Stopped: while the sink was away; the brokers keep the current batch.
             SinkAway: the sink was away for longer than the patience lasts.
         """
-        news = True
-        while should_continue(news or self.inbox.any_paused) and not stop.is_set():
+        news, stop = True, self.patience.stop
+        while should_continue(news) and not stop.is_set():
             self.state.turned()
             batch = self.inbox.take(self.rule, IDLE_S)
-            self.state.taken(batch)
-            for part in self.attempts.parts(batch):
-                # Returns when the part is committed, however long the sink is away.
-                part, outcome = self.patience.until_done(partial(self._store, part))
-                outcome.refusals.update(self.inbox.take_refusals())
-                self.attempts.end(part)
-                for name, pause_s in outcome.pauses.items():
-                    self.inbox.pause(name, pause_s)
-                acknowledge(part, outcome.outcomes)
-                self.state.committed(part, outcome)
-            if not batch:
-                self.state.refused(self.inbox.take_refusals())
-            news = bool(batch)
-            self.sink.upkeep(news)
+            news = bool(batch) or self.inbox.any_paused
+            if batch:
+                self.state.taken(batch)
+                for part in self.attempts.parts(batch):
+                    # Returns when the part is committed, however long the sink is away.
+                    part, outcome = self.patience.until_done(partial(self._store, part))
+                    self.attempts.end(part)
+                    for name, pause_s in outcome.pauses.items():
+                        self.inbox.pause(name, pause_s)
+                    acknowledge(part, outcome.answers)
+                    self.state.committed(part, outcome.counts)
+            self.sink.upkeep(bool(batch))
 
-    def _store(self, batch: Sequence[Delivery]) -> tuple[Sequence[Delivery], Tally]:
+    def _store(self, batch: Sequence[Delivery]) -> tuple[Sequence[Delivery], Outcome]:
         """Store and commit the batch, without the messages of sources that are full.
 
         Raises:
@@ -96,11 +127,10 @@ class Loop:
         """
         self.inbox.raise_failure()  # a source may have failed while the sink was away
         if not batch:
-            return batch, Tally()
-        decoding = partial(self.attempts.decoding, batch)
+            return batch, Outcome()
         began = time.perf_counter()
         try:
-            outcome = self.sink.load(batch, self.attempts.poison(batch), decoding)
+            outcome = self.sink.load(batch)
         except SinkAway:
             self.unstored.keep(batch)
             raise

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.core.histogram import Histogram
-from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
 from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.consumer.silence.silences import ProbeSilences
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import MESSAGE_ID
 
 NOT_TRIED = "not tried yet"
@@ -62,7 +62,7 @@ class State:
         self.last_commit: datetime | None = None
         self.open_dead_letters: Mapping[str, int] | None = None
         """The number in the database by reason, as last counted; 0 of other known reasons."""
-        self.tally = Tally()
+        self.counts = Counts()
         self.requests = Counter[int]()
         """The requests of all HTTP doors by the status of their answers."""
         self.connections: dict[str, int] = {}
@@ -113,7 +113,7 @@ class State:
             self.pending = batch
             self.behind_since = self.clock() if batch else None
 
-    def committed(self, batch: Sequence[Delivery], outcome: Tally) -> None:
+    def committed(self, batch: Sequence[Delivery], counts: Counts) -> None:
         """The first of the pending messages are committed and acked."""
         now = self.clock()
         step = len(batch) // SAMPLE + 1
@@ -126,21 +126,22 @@ class State:
             newest[broker] = max(newest.get(broker, sent), sent)
         second = int(now.timestamp())
         with self.lock:
-            self.tally.add(batch, outcome)
+            self.counts += Counts(messages_by_broker=count_by_broker(batch))
+            self.counts += counts.printable_for(self.counts)
             self.lags.add(lags, step)
             self.batches.add([len(batch)])
             if not self._seconds or self._seconds[-1][0] != second:
                 self._seconds.append([second, 0, 0])
             self._seconds[-1][1] += len(batch)
-            self._seconds[-1][2] += outcome.rows
+            self._seconds[-1][2] += counts.rows
             for broker, sent in newest.items():
                 self.newest[broker] = now, datetime.fromtimestamp(sent, UTC)
-            if letters := outcome.dead_letters.total() + outcome.summarised_dead_letters:
+            if letters := counts.dead_letters.total() + counts.summarised_dead_letters:
                 if not self._letters or self._letters[-1][0] != second // 60:
                     self._letters.append([second // 60, 0])
                 self._letters[-1][1] += letters
-            self.received.update(dict.fromkeys(outcome.rows_by_class, now))
-            self.received.update(dict.fromkeys(outcome.duplicates_by_class, now))
+            self.received.update(dict.fromkeys(counts.rows_by_class, now))
+            self.received.update(dict.fromkeys(counts.duplicates_by_class, now))
             self._last_lag_s = min(lags, default=None)
             self.last_commit = now
             self.pending = self.pending[len(batch) :]
@@ -151,11 +152,10 @@ class State:
         with self.lock:
             self.commits.add([seconds])
 
-    def refused(self, refusals: Mapping[tuple[str, str], int]) -> None:
-        """Sources have refused messages; the counts are by publisher and reason."""
-        if refusals:
-            with self.lock:
-                self.tally.add_refusals(refusals)
+    def count(self, counts: Counts) -> None:
+        """Add what sources have counted."""
+        with self.lock:
+            self.counts += counts.printable_for(self.counts)
 
     def cannot_commit(self, reason: str) -> None:
         """An attempt to use the sink failed."""

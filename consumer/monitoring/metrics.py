@@ -35,12 +35,11 @@ class SnapshotCollector:
             for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
                 family.add_metric([printable(key)] if label else [], number)
             yield family
-        text = "Records that the policy refuses, or would refuse if it enforced."
-        refused = Counter(f"{PREFIX}_refused", text, labels=["publisher", "reason"])
-        for publisher, reasons in snapshot.refusals.items():
-            for reason, count in reasons.items():
-                refused.add_metric([publisher, reason], count)
-        yield refused
+        for _, count, numbers in snapshot.counts.described():
+            counter = Counter(f"{PREFIX}_{count.metric}", count.help, labels=count.labels)
+            for values, number in numbers.items():
+                counter.add_metric([*map(printable, values)], number)
+            yield counter
         current = snapshot.health(datetime.now(UTC)).state
         states = {state: state == current for state in STATES}
         yield StateSetMetricFamily(f"{PREFIX}_state", "The state of the daemon.", states)
@@ -61,24 +60,6 @@ def _numbers(
 ) -> Iterator[tuple[type[Counter] | type[Gauge], str, str, str, Mapping[str, float] | float]]:
     """Kind, name, help, label and value of each metric; with a label, values by label value."""
     brokers = {broker.broker: broker for broker in snapshot.brokers}
-    messages = {name: broker.messages for name, broker in brokers.items()}
-    yield Counter, "messages", "Messages committed and acked.", "broker", messages
-    yield Counter, "rows", "Rows stored.", "class", snapshot.rows_by_class
-    text = "Rows that changed nothing: the database had them, or others that take precedence."
-    yield Counter, "duplicates", text, "class", snapshot.duplicates_by_class
-    yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
-    repeated, summarised = snapshot.repeated_dead_letters, snapshot.summarised_dead_letters
-    text = "Dead letters that were stored before."
-    yield Counter, "repeated_dead_letters", text, "", repeated
-    text = "Dead letters beyond the limits on their senders, only counted in summaries."
-    yield Counter, "summarised_dead_letters", text, "", summarised
-    text = "Values of keys that have no column in the view."
-    yield Counter, "ignored_keys", text, "key", snapshot.ignored_keys
-    yield Counter, "checks", "Messages that only test the path.", "", snapshot.checks
-    text = "Spool elements that could not be read and were quarantined."
-    yield Counter, "damaged_elements", text, "", snapshot.damaged_elements
-    text = "Messages of a relay that no broker took, kept in a directory of their own."
-    yield Counter, "rejected_messages", text, "", snapshot.rejected_messages
     text = "Log lines that could not be written."
     yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
     text = "Requests to HTTP doors."

@@ -66,10 +66,13 @@ class Observer:
         """The daemon at this moment."""
         state, held = self.state, self._held()
         silent = self._silences()
-        counts = Counter(silence.kind for silence in silent)
-        counts[PROBE] = state.probe_silences.silent
+        silences_by_kind = Counter(silence.kind for silence in silent)
+        silences_by_kind[PROBE] = state.probe_silences.silent
         with state.lock:
-            tally = deepcopy(state.tally)
+            counts = deepcopy(state.counts)
+            counts += self._inbox.counted().printable_for(counts)
+            for source in self._sources:  # also those that have delivered nothing
+                counts.messages_by_broker[source.name] += 0
             messages_per_s, rows_per_s = state.rates()
             return Snapshot(
                 name=self.name,
@@ -92,17 +95,12 @@ class Observer:
                 spool_elements=sum(self._spool_elements.values()),
                 messages_per_s=messages_per_s,
                 rows_per_s=rows_per_s,
-                messages=tally.messages.total(),
-                rows=tally.rows,
-                duplicates=tally.duplicates,
-                checks=tally.checks,
-                damaged_elements=tally.damaged + self._inbox.damaged,
-                rejected_messages=tally.rejected,
+                counts=counts,
                 log_lines_dropped=dropped_lines(),
                 brokers=tuple(
                     BrokerState(
                         broker=source.name,
-                        messages=tally.messages[source.name],
+                        messages=counts.messages_by_broker[source.name],
                         held=held[source.name],
                         missing=tuple(source.missing()),
                         spool_elements=self._spool_elements.get(source.name),
@@ -111,14 +109,7 @@ class Observer:
                     )
                     for source in self._sources
                 ),
-                rows_by_class=dict(tally.rows_by_class),
-                duplicates_by_class=dict(tally.duplicates_by_class),
-                dead_letters=dict(tally.dead_letters),
-                repeated_dead_letters=tally.repeated_dead_letters,
-                summarised_dead_letters=tally.summarised_dead_letters,
                 open_dead_letters=state.open_dead_letters,
-                ignored_keys=dict(tally.ignored_keys),
-                refusals=tally.refusals_by_publisher,
                 requests={str(status): count for status, count in sorted(state.requests.items())},
                 connections=sum(state.connections.values()),
                 lags=deepcopy(state.lags),
@@ -127,7 +118,7 @@ class Observer:
                 schema=state.schema,
                 received=dict(state.received),
                 coverage=state.coverage,
-                silent={kind: counts[kind] for kind in KINDS},
+                silent={kind: silences_by_kind[kind] for kind in KINDS},
                 silences=(*silent[:MAX_NAMED], *state.probe_silences.named),
                 sites=state.probe_silences.sites,
                 dead_letters_last_hour=state.dead_letters_last_hour(),

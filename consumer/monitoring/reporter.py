@@ -21,7 +21,6 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.metrics_address import MAX_PORT, MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.systemd import Notifier
-from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 
 TICK_S = 1.0
 FIRST_TICK_S = 0.1
@@ -120,8 +119,7 @@ class Reporter:
             if snapshot.lag_s is not None:
                 facts.append(f"lag {snapshot.lag_s:.1f} s")
             facts.append(f"{snapshot.messages_per_s:.1f} messages/s")
-            facts.append(rows_and_duplicates(snapshot.rows, snapshot.duplicates))
-            facts.append(plural(sum(snapshot.dead_letters.values()), "dead letter"))
+            facts += snapshot.counts.texts()
             ready = ["READY=1"] if self._reported is None else []
             self._notifier.send(*ready, f"STATUS={health}; {', '.join(facts)}")
             self._reported = report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.state import CLOCKS_AGREE
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 from sam_pipeline.consumer.silence.silences import KINDS, Silence
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.certificate import CertificateLife
 from sam_pipeline.schema.times import format_time, parse_time
 
@@ -83,23 +84,10 @@ class Snapshot:
     spool_elements: int
     messages_per_s: float
     rows_per_s: float
-    messages: int
-    rows: int
-    duplicates: int
-    checks: int
-    damaged_elements: int
-    rejected_messages: int
+    counts: Counts
     log_lines_dropped: int
     brokers: tuple[BrokerState, ...]
-    rows_by_class: Mapping[str, int]
-    duplicates_by_class: Mapping[str, int]
-    dead_letters: Mapping[str, int]
-    repeated_dead_letters: int
-    summarised_dead_letters: int
     open_dead_letters: Mapping[str, int] | None
-    ignored_keys: Mapping[str, int]
-    refusals: Mapping[str, Mapping[str, int]]
-    """Records that the policy refuses, or would refuse, by publisher and reason."""
     requests: Mapping[str, int]
     """The requests of HTTP doors by the status of their answers."""
     connections: int
@@ -168,8 +156,11 @@ class Snapshot:
 
 
 def to_document(snapshot: Snapshot) -> dict[str, object]:
-    """The snapshot as a JSON document."""
-    return {name: value for name, value in asdict(snapshot).items() if name not in HISTOGRAMS}
+    """The snapshot as a JSON document, with each of the counts as a member of it."""
+    document = asdict(replace(snapshot, counts=Counts()))
+    del document["counts"]
+    document |= snapshot.counts.document()
+    return {name: value for name, value in document.items() if name not in HISTOGRAMS}
 
 
 def from_document(document: Mapping[str, Any]) -> Snapshot:
@@ -186,7 +177,9 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
         for broker in document["brokers"]
     )
     coverage = document["coverage"]
+    counts = Counts.from_document(document)
     known = {
+        "counts": counts,
         "brokers": brokers,
         "received": {name: parse_time(moment) for name, moment in document["received"].items()},
         "coverage": coverage
@@ -203,4 +196,5 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
             for life in document["certificates"]
         ),
     }
-    return Snapshot(**{**document, **moments, **known})
+    plain = {name: value for name, value in document.items() if name not in counts.document()}
+    return Snapshot(**{**plain, **moments, **known})

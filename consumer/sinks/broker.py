@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from sam_pipeline.consumer.core.inbox import Delivery, answering
-from sam_pipeline.consumer.core.outcome import (
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import (
     BROKER,
     NOWHERE,
+    Delivery,
     MessageOutcome,
+    Outcome,
     UnloadedRecord,
+    answering,
 )
-from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import BrokersAway, SinkAway, needs_action
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sinks.broker_link import BrokerLink
@@ -21,11 +22,12 @@ from sam_pipeline.consumer.sinks.rejected import RejectedMessage, RejectedStore
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.identity.identity import identified
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.stomp.session import FORBIDDEN, says
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.sender import FORBIDDEN, says
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 REFUSED_BY_BROKER = "refused-by-broker"
 NO_DESTINATION = "it names neither a destination nor a class"
@@ -39,7 +41,14 @@ class BrokerSink:
     keeps it if that waits for an answer; otherwise it is kept with the rejected messages.
     """
 
-    def __init__(self, brokers: Sequence[Broker], config: ConsumerConfig, state: State) -> None:
+    def __init__(
+        self,
+        brokers: Sequence[Broker],
+        config: ConsumerConfig,
+        state: State,
+        attempts: Attempts,
+    ) -> None:
+        self._attempts = attempts
         self._links = [BrokerLink(broker, config, state.out_of_use) for broker in brokers]
         self._kept = RejectedStore(config.rejected_directory)
         self._state = state
@@ -60,9 +69,9 @@ class BrokerSink:
                 losses[link.name] = loss
         raise _away(losses)
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
         if batch is not self._batch:
-            with decoding():
+            with self._attempts.decoding(batch):
                 messages = [addressed(delivery.message) for delivery in batch]
             problems = {at: problem_of(message) for at, message in enumerate(messages)}
             self._batch = batch
@@ -89,13 +98,13 @@ class BrokerSink:
         for at, message in self._pending.items():
             self._rejections[at] = RejectedMessage(message, reasons[at])
         self._pending = {}
-        outcomes = {at: self._outcome(at) for at in answering(batch)}
+        answers = {at: self._outcome(at) for at in answering(batch)}
         try:
-            rejected = self._kept.keep(self._rejections, outcomes)
+            rejected = self._kept.keep(self._rejections, answers)
         except SpoolError as error:
             raise SinkAway(error) from error
         self._batch = ()
-        return Tally(rejected=rejected, outcomes=outcomes)
+        return Outcome(Counts(rejected_messages=rejected), answers)
 
     def upkeep(self, news: bool) -> None:
         pass

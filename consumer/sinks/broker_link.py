@@ -18,9 +18,13 @@ from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp.sender import EndedByMessage, SendRefused, StompSender
-from sam_pipeline.schema.net.stomp.session import SendingSession
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.sender import (
+    EndedByMessage,
+    SendingSession,
+    SendRefused,
+    StompSender,
+)
+from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.schema.net.tls import secure, tls_context
 from sam_pipeline.schema.net.tunnel import open_connection
 

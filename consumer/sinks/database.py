@@ -6,43 +6,40 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from types import MappingProxyType
 
-from sqlalchemy import Engine
-
-from sam_pipeline.consumer.core.inbox import Delivery, answering
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome, UnloadedRecord
-from sam_pipeline.consumer.core.sink import Decoding
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import (
+    DATABASE,
+    Delivery,
+    MessageOutcome,
+    Outcome,
+    UnloadedRecord,
+    answering,
+)
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
 from sam_pipeline.schema.identity.identity import identity_of
-from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.clock import clock_offset
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
-from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.budget import LettersFull
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
-from sam_pipeline.sql.loading.letters.quota import LetterQuota
-from sam_pipeline.sql.loading.letters.store import NewLetter
-from sam_pipeline.sql.loading.load import MessageReport, load
+from sam_pipeline.sql.loading.load import Loader, Loading, MessageReport
 from sam_pipeline.sql.operations.record import record_operation
 
 WATCH_EVERY_S = 30.0
@@ -62,49 +59,34 @@ logger = logging.getLogger(__name__)
 class DatabaseSink:
     """The views of one database; `consumer` is the name in the audit.
 
-    Unless `held` is None, it is the name to hold in the database while loading.
+    Unless `held` is None, it is the name to hold in the database while loading. `policy_read` is
+    what the log of operations has yet to get of a policy that was read again.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        loader: Loader,
         consumer: str,
-        limits: Limits,
         state: State,
-        letters_per_hour: int,
-        letter_bytes_per_hour: int,
-        clock: Callable[[], float] = time.monotonic,
+        attempts: Attempts,
         held: HeldName | None = None,
-        policy: Policy | None = None,
         policy_read: Mapping[str, str] = MappingProxyType({}),
-        signature_age: timedelta = timedelta(days=30),
-        recent: RecentRecords | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._held = held
-        self._engine = engine
-        follow_schema(engine)
+        self._loader = loader
+        self._engine = loader.engine
+        follow_schema(loader.engine)
         self._consumer = consumer
-        self._limits = limits
         self._state = state
+        self._attempts = attempts
+        self._held = held
         self._policy_read = policy_read
-        """What the log of operations has yet to get of a policy that was read again."""
-        self._rates = RateLimits()
-        self._authority = Authority(policy, signature_age) if policy else None
-        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour, policy)
         self._clock = clock
-        self._recent = recent
-        self._catalogue = Catalogue(engine)
+        self._rates = RateLimits()
         self._host = socket.gethostname()
         self._letter_log = LetterLog(clock)
-        self._tasks = make_tasks(
-            engine,
-            self._catalogue.partitions,
-            limits,
-            state.now,
-            self._letter_log.class_works,
-            self._authority,
-            ProbeWatch(engine, state).turn,
-        )
+        watch = ProbeWatch(loader.engine, state)
+        self._tasks = make_tasks(loader, state.now, self._letter_log.class_works, watch.turn)
         self._full: dict[str, str] = {}
         """The sources that are left alone, with the publishers whose budgets they exceeded."""
         self._watch_at = self._count_at = clock()
@@ -123,53 +105,39 @@ class DatabaseSink:
                     record_operation(connection, "policy read", self._policy_read)
                 self._policy_read = {}
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
         brokers = [delivery.session.broker for delivery in batch]
-        broken: set[str] = set()
-
-        def on_letters(letters: Sequence[NewLetter]) -> None:
-            self._letter_log.add(letters)
-            self._watch_at = min(self._watch_at, self._count_at)
-            broken.update(
-                folded(letter.message_class) for letter in letters if letter.reason == CLASS_BROKEN
-            )
-
+        loading = Loading(
+            self._loader,
+            [delivery.message for delivery in batch],
+            self._state.now(),
+            Audit(self._consumer, self._host, os.getpid(), brokers),
+            self._attempts.poison(batch),
+            answering(batch),
+        )
+        outcome, records, broken = Outcome(), Counter[str](), set[str]()
         with self._away_translated():
-            try:
-                loaded = load(
-                    self._engine,
-                    self._catalogue,
-                    [delivery.message for delivery in batch],
-                    self._state.now(),
-                    self._limits,
-                    authority=self._authority,
-                    audit=Audit(self._consumer, self._host, os.getpid(), brokers),
-                    poison=poison,
-                    decoding=decoding,
-                    quota=self._quota,
-                    recent=self._recent,
-                    on_commit=self._state.turned,
-                    on_letters=on_letters,
-                    report=answering(batch),
-                )
-            except LettersFull as error:
-                self._full |= error.owners
-                raise SourcesFull(error, error.owners, error.messages) from error
-        for name in loaded.rows_by_class:
+            while loading.is_pending:
+                with self._attempts.decoding(batch):  # a crash is attributed to the batch
+                    decoded = loading.decode()
+                for commit in loading.store(decoded):
+                    self._state.turned()
+                    outcome.counts += commit.counts
+                    outcome.answers |= {at: _outcome(one) for at, one in commit.reports.items()}
+                    records.update(commit.records)
+                    if commit.letters:
+                        self._letter_log.add(commit.letters)
+                        self._watch_at = min(self._watch_at, self._count_at)
+                        broken.update(
+                            folded(letter.message_class)
+                            for letter in commit.letters
+                            if letter.reason == CLASS_BROKEN
+                        )
+        for name in outcome.counts.rows_by_class:
             if folded(name) not in broken:
                 self._letter_log.class_works(name)
-        return Tally(
-            rows_by_class=loaded.rows_by_class,
-            duplicates_by_class=loaded.duplicates_by_class,
-            dead_letters=loaded.dead_letters,
-            checks=loaded.checks,
-            ignored_keys=loaded.ignored_keys,
-            repeated_dead_letters=loaded.repeated_dead_letters,
-            summarised_dead_letters=loaded.summarised_dead_letters,
-            refusals=loaded.refusals,
-            pauses=self._pauses(batch, loaded.records),
-            outcomes={at: _outcome(report) for at, report in loaded.reports.items()},
-        )
+        outcome.pauses = self._pauses(batch, records)
+        return outcome
 
     def upkeep(self, news: bool) -> None:
         self._letter_log.write_due()
@@ -209,11 +177,12 @@ class DatabaseSink:
     def _pauses(self, batch: Sequence[Delivery], records: Mapping[str, int]) -> dict[str, float]:
         """For how many seconds to read no more, by broker, or by identity of who gets answers."""
         pauses: dict[str, float] = {}
-        if self._authority is None or not self._authority.policy.enforces:
+        authority = self._loader.authority
+        if authority is None or not authority.policy.enforces:
             return pauses
         now = self._clock()
         for identity, count in records.items():
-            publisher = self._authority.policy.publisher_of(identity)
+            publisher = authority.policy.publisher_of(identity)
             pause_s = self._rates.spend(publisher, count, now) if publisher else 0.0
             for delivery in batch if pause_s else ():
                 if identity_of(delivery.message) == identity:
@@ -237,9 +206,10 @@ class DatabaseSink:
             logger.info("the clock of this host is right again")
 
     def _go_on_where_there_is_room(self) -> None:
-        if not self._full:
+        quota = self._loader.quota
+        if not self._full or quota is None:
             return
-        budget = self._quota.budget
+        budget = quota.budget
         with reading(self._engine) as connection:
             budget.measure_if_due(connection)
         for source, owner in list(self._full.items()):
@@ -256,6 +226,9 @@ class DatabaseSink:
     def _away_translated(self) -> Iterator[None]:
         try:
             yield
+        except LettersFull as error:
+            self._full |= error.owners
+            raise SourcesFull(error, error.owners, error.messages) from error
         except DatabaseAway as error:
             self._watch_at = self._clock()  # the name may be lost: check once the database is back
             raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from sam_pipeline.consumer.core.inbox import Delivery, answering
-from sam_pipeline.consumer.core.outcome import SPOOL, MessageOutcome
-from sam_pipeline.consumer.core.sink import Decoding
-from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import SPOOL, Delivery, MessageOutcome, Outcome, answering
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.identity.identity import identified
@@ -23,7 +21,8 @@ class SpoolSink:
     once.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, attempts: Attempts) -> None:
+        self._attempts = attempts
         self._queue = DirectoryQueue(broker.path, broker.shared)
 
     def prepare(self) -> None:
@@ -32,8 +31,8 @@ class SpoolSink:
         except SpoolError as error:
             raise SinkAway(error) from error
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
-        with decoding():
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
+        with self._attempts.decoding(batch):
             elements = [serialise(identified(delivery.message)) for delivery in batch]
         try:
             for _ in self._queue.store_all(elements):
@@ -41,7 +40,7 @@ class SpoolSink:
         except SpoolError as error:
             raise SinkAway(error) from error
         # Messages are not decoded, so none is bad.
-        return Tally(outcomes=dict.fromkeys(answering(batch), MessageOutcome(SPOOL)))
+        return Outcome(answers=dict.fromkeys(answering(batch), MessageOutcome(SPOOL)))
 
     def upkeep(self, news: bool) -> None:
         pass

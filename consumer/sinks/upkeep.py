@@ -11,13 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine
-
-from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.partitions import Partitions, days_until
+from sam_pipeline.sql.database.partitions import days_until
 from sam_pipeline.sql.errors import SqlError
-from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.fold import fold
+from sam_pipeline.sql.loading.load import Loader
 from sam_pipeline.sql.loading.replay import replay_parked
 
 EVERY_S = 1.0
@@ -109,12 +106,9 @@ def run_due(tasks: Sequence[PeriodicTask], news: bool) -> None:
 
 
 def make_tasks(
-    engine: Engine,
-    partitions: Partitions,
-    limits: Limits,
+    loader: Loader,
     clock: Callable[[], datetime],
     class_works: Callable[[str], None],
-    authority: Authority | None = None,
     watch: Callable[[], TurnResult] | None = None,
 ) -> list[PeriodicTask]:
     """The tasks of every process that loads into this database.
@@ -122,18 +116,20 @@ def make_tasks(
     `class_works` is called with the name of a class of which parked messages were loaded. `watch`
     looks for silent probes.
     """
-    replayed = 0
+    replayed, engine, limits = 0, loader.engine, loader.limits
 
     def create_coming() -> TurnResult:
         """Create the partitions of today and the coming days."""
         now = clock()
-        partitions.make(days_until(now, now + min(COMING, max(limits.future, A_DAY))))
+        loader.catalogue.partitions.make(
+            days_until(now, now + min(COMING, max(limits.future, A_DAY)))
+        )
         return TurnResult.WAITING  # for another day to come
 
     def replay() -> TurnResult:
         """Load messages that were parked as class-broken, once their view works."""
         nonlocal replayed
-        parked = replay_parked(engine, clock, limits, authority)
+        parked = replay_parked(engine, clock, limits, loader.authority)
         if parked.loaded:
             class_works(parked.message_class)
             if not replayed:

@@ -24,6 +24,8 @@ class Claims:
         if not flock_at_once(self._file.descriptor):
             self._file.close()
             raise SourceTaken(f"another sam-consume named {consumer!r} reads {spool}")
+        self.any = True
+        """Whether there may be claims; an earlier process may have left some."""
 
     def left_behind(self) -> set[str]:
         """The elements that an earlier process claimed and may still have locked."""
@@ -37,6 +39,7 @@ class Claims:
 
     def add(self, name: str) -> None:
         """Claim an element before it is locked, so that a kill leaves no lock without a claim."""
+        self.any = True
         self._file.append(f"{name}\n".encode("ascii"))
 
     def withdraw(self, name: str) -> None:
@@ -48,6 +51,7 @@ class Claims:
         self._file.replace("".join(f"{name}\n" for name in names).encode("ascii"))
 
     def clear(self) -> None:
+        self.any = False
         self._file.replace(b"")
 
     def close(self) -> None:

@@ -19,7 +19,12 @@ from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
-from sam_pipeline.consumer.sources.stomp.session import IsLastAttempt, Subscription, never_last
+from sam_pipeline.consumer.sources.stomp.session import (
+    IsLastAttempt,
+    Subscription,
+    Terms,
+    never_last,
+)
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
@@ -59,12 +64,13 @@ def make_sources(
         elif broker.kind == LISTEN:
             sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
+            settings = stomp_settings(config, name, broker, state.out_of_use)
+            terms = replace(settings.terms, signatures=signatures, is_last_attempt=is_last_attempt)
             settings = replace(
-                stomp_settings(config, name, broker, state.out_of_use),
-                signatures=signatures,
+                settings,
+                terms=terms,
                 records=BrokerRecords(config, broker),
                 pause=partial(state.pause_of, str(broker)),
-                is_last_attempt=is_last_attempt,
             )
             sources.append(StompSource(broker, settings, owners=owners))
     return sources
@@ -121,8 +127,10 @@ def stomp_settings(
         proxy=proxy if target.has_proxy() else None,
         tls_files=files,
         tls_context=LastGood(f"TLS files for {broker}", partial(tls_context, files), show),
-        heart_beat_s=config.heart_beat_s,
-        max_message_bytes=config.max_message_bytes,
-        vouches=config.vouching_brokers,
-        relays=config.relay_users,
+        terms=Terms(
+            heart_beat_s=config.heart_beat_s,
+            max_message_bytes=config.max_message_bytes,
+            vouches=str(broker) in config.vouching_brokers,
+            relays=config.relay_users,
+        ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import key_identity
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 
 MAX_AGE = timedelta(days=30)
@@ -55,7 +57,7 @@ class SignatureCheck:
             identity = key_identity(message.headers[KEY_NAME])
             publisher = policy.publisher_of(identity)
             name = publisher.name if publisher else identity
-            inbox.count_refusal(name, arrival.refusal.reason)
+            inbox.count(Counts(refusals=Counter({(name, arrival.refusal.reason): 1})))
         return arrival.message
 
 

@@ -23,6 +23,7 @@ from sam_pipeline.schema.identity.identity import (
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.claims import without_claims
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import MARKS
@@ -98,24 +99,25 @@ class SpoolSource:
                     self._release(claims)
                     stop.wait(ROOM_S)
                     continue
-                if time.monotonic() >= retry_at:
-                    if self._blocked:
-                        claims.keep([*self._locked, *self._to_unlock])
+                if self._blocked and time.monotonic() >= retry_at:
+                    claims.keep([*self._locked, *self._to_unlock])
                     self._blocked.clear()
-                    retry_at = time.monotonic() + next(delays)
+                is_new = not self._blocked
                 wait_s = POLL_S
                 try:
                     self._read(inbox, stop, claims)
                 except SpoolError as error:
                     self._report(str(error), error)
-                    wait_s = max(retry_at - time.monotonic(), POLL_S)
+                    wait_s = max(next(delays), POLL_S)
                 else:
                     if self._blocked:
                         problem = inaccessible(self._queue.path, self._blocked)
                         self._report(problem, *self._blocked.values())
-                    else:
+                        if is_new:
+                            retry_at = time.monotonic() + next(delays)
+                    elif self._problem:
                         self._report("")
-                        delays, retry_at = self._delays(), 0.0
+                        delays = self._delays()
                 stop.wait(wait_s)
         finally:
             self._to_unlock |= self._locked
@@ -186,7 +188,7 @@ class SpoolSource:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
             self._to_unlock.discard(name)
-            inbox.damaged += 1
+            inbox.count(Counts(damaged_elements=1))
             text = "spool %s: %s; moved to %s"
             logger.error(text, self.name, error, target, extra={"broker": self.name})
             return
@@ -218,7 +220,7 @@ class SpoolSource:
                 self._queue.unlock(name)
                 self._to_unlock.discard(name)
                 self._locked.discard(name)
-        if not self._locked and not self._to_unlock:
+        if claims.any and not self._locked and not self._to_unlock:
             claims.clear()
 
     def _block(self, name: str, error: Exception) -> None:

@@ -52,13 +52,13 @@ def make_taps(
             )
             taps.append(spool)
         else:
-            settings = replace(
-                stomp_settings(config, client_id, broker),
-                consumer=client_id,
-                session=TapSession,
+            settings = stomp_settings(config, client_id, broker)
+            terms = replace(
+                settings.terms,
                 signatures=signatures,
                 is_last_attempt=lambda broker, message_id: True,
             )
+            settings = replace(settings, consumer=client_id, session=TapSession, terms=terms)
             if destinations:
                 headers = config.target_of(broker).headers
                 wanted = (

@@ -35,7 +35,7 @@ def main() -> None:
     os.umask(0o022)
     with TemporaryDirectory(prefix="sam-packages-") as name:
         source = Source.copied(
-            options.source, Path(name, "source"), options.version, options.python
+            options.source, Path(name, "sam_pipeline"), options.version, options.python
         )
         for package_name in options.package or NAMES:
             package = stage(package_name, source, Path(name, package_name))

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 PARTS = (
-    *(".names", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "deploy", "docs"),
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "deploy", "docs"),
     *("schema", "publisher", "sql", "consumer", "spark_jobs"),
 )
 VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
@@ -22,6 +22,7 @@ CACHE = Path(__file__).parents[2] / ".cache"
 @dataclass(frozen=True)
 class Source:
     root: Path
+    """Named `sam_pipeline`, so that Python can import it from the directory above."""
     version: str
     epoch: int
     """All files have this time, in seconds."""

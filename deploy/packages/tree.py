@@ -88,7 +88,7 @@ def stage_manual(package: Package) -> None:
     pages = [*package.programs, *(["sam.toml"] if package.name == "sam-publish" else [])]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(source.root / ".names"),
+        "PYTHONPATH": str(source.root.parent),
         "SOURCE_DATE_EPOCH": str(source.epoch),
     }
     with TemporaryDirectory() as name:

@@ -12,15 +12,16 @@ from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Messag
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.headers import RECEIPT, send_headers
-from sam_pipeline.schema.net.stomp.sender import SendRefused, StompSender, send_frame
-from sam_pipeline.schema.net.stomp.session import (
+from sam_pipeline.schema.net.stomp.sender import (
     MISSING,
-    NoAnswer,
     SendingSession,
+    SendRefused,
+    StompSender,
     is_refusal,
     says,
+    send_frame,
 )
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost
 from sam_pipeline.schema.net.target import Target
 
 ROUND_TRIP = "round trip"

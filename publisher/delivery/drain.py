@@ -27,8 +27,8 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.access import inaccessible
-from sam_pipeline.schema.spool.directory import LOCK_AGE_S
-from sam_pipeline.schema.spool.disk import flock_at_once, open_directory
+from sam_pipeline.schema.spool.directory import LOCK_AGE_S, open_directory
+from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:

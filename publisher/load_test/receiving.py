@@ -24,7 +24,7 @@ from sam_pipeline.publisher.load_test.workers import (
     READY,
 )
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 READS_PER_TURN = 4
 """So often a connection is read before the others get their turn."""

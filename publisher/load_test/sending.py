@@ -20,7 +20,7 @@ from sam_pipeline.publisher.load_test.plan import CONFIRM_S, SET_UP_S, LoadCell
 from sam_pipeline.publisher.load_test.wire import LoadRoute, Producer
 from sam_pipeline.publisher.load_test.workers import DONE, GO, PROGRESS, PROGRESS_S, READY
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 PER_RECEIPT = 50
 """Messages that one receipt confirms at most; with a rate, only those that are due."""

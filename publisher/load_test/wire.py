@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
@@ -19,10 +19,10 @@ from sam_pipeline.publisher.load_test.plan import QUEUE, TOPIC, LoadCell
 from sam_pipeline.schema.messages.message import CLASS
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameError, encode, parse_head
 from sam_pipeline.schema.net.stomp.headers import RECEIPT
-from sam_pipeline.schema.net.stomp.session import RABBITMQ
-from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode, parse_head
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.net.stomp.sender import RABBITMQ
+from sam_pipeline.schema.net.stomp.session import Feed, SessionLost, StompSession
 from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
@@ -72,7 +72,7 @@ class LoadArrival(NamedTuple):
     arrived_us: int
 
 
-class ArrivalReader(FrameReader):
+class ArrivalReader:
     """Hands over our messages as arrivals; all other frames are read as usual.
 
     No payload of ours contains a NUL, so every NUL ends a frame. This takes a quarter of the time
@@ -80,7 +80,6 @@ class ArrivalReader(FrameReader):
     """
 
     def __init__(self, run: str, arrived: Callable[[LoadArrival], None]) -> None:
-        super().__init__()
         self._run = run.encode()
         self._arrived = arrived
         self._rest = b""
@@ -91,17 +90,20 @@ class ArrivalReader(FrameReader):
         self.ack = b""
         """The ack id of the last message, as it is on the wire."""
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterable[Frame | Fault]:
         now_us = time.time_ns() // 1000
         self.bytes += len(data)
         *frames, self._rest = (self._rest + data).split(b"\0")
-        others = []
+        others: list[Frame | Fault] = []
         for frame in frames:
             start = _MESSAGE.match(frame)
             end = frame.find(b"\n\n") + 1 or len(frame)
             if start is None:
                 head = bytearray(frame[: end - 1].lstrip(b"\r\n"))
-                others.append(parse_head(head)._replace(body=frame[end + 1 :]))
+                try:
+                    others.append(parse_head(head)._replace(body=frame[end + 1 :]))
+                except FrameError as error:
+                    return [*others, Fault("", {}, str(error), is_last=True)]
                 continue
             ack = _ACK.search(frame, 0, end)
             self.ack = ack[1] if ack else b""
@@ -116,7 +118,7 @@ class ArrivalReader(FrameReader):
                 broker_us *= 1000 if broker_us > _IN_SECONDS else 1_000_000
             cell, producer, number, sent_us = map(int, found.groups()[1:])
             self._arrived(LoadArrival(cell, producer, number, sent_us, broker_us, now_us))
-        return iter(others)
+        return others
 
 
 class Consumer:
@@ -142,7 +144,7 @@ class Consumer:
         self._unsent = b""
         client = self._name if cell.is_durable else None
         self.session, self.server = _open(
-            route, deadline, client, reader=self.reader, receive_bytes=receive_bytes
+            route, deadline, client, feed=self.reader.feed, receive_bytes=receive_bytes
         )
         try:
             headers = {"destination": route.destination(cell.kind), **self._headers()}
@@ -250,7 +252,7 @@ def _open(
     route: LoadRoute,
     deadline: Deadline,
     client: Optional[str] = None,
-    reader: Optional[FrameReader] = None,
+    feed: Optional[Feed] = None,
     receive_bytes: int = RECEIVE_BYTES,
 ) -> tuple[StompSession, str]:
     """A session that is logged in, and the software of the broker; raises BrokerUnavailable."""
@@ -263,9 +265,9 @@ def _open(
         "heart-beat": "0,0",
         "host": target.vhost,
     }
-    session = StompSession(open_channel(target, deadline), receive_bytes, reader)
+    session = StompSession(open_channel(target, deadline), feed, receive_bytes)
     try:
         return session, session.log_in(login, deadline).get("server", "")
-    except (SessionLost, TimeoutError) as loss:
+    except SessionLost as loss:
         session.drop()
         raise BrokerUnavailable(target, f"login failed: {loss}") from loss

@@ -9,10 +9,11 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from sam_pipeline.schema.spool.disk import refuse_link
 from sam_pipeline.schema.spool.element import MAX_BODY_BYTES, PIECE_BYTES
 
 GRANULARITY_S = 60
@@ -55,6 +56,21 @@ class Entry(NamedTuple):
         return limit_s is not None and abs(time.time() - self.status.st_mtime) > limit_s
 
 
+def open_directory(path: str) -> int:
+    """The descriptor of an open directory.
+
+    Raises:
+        NotADirectoryError: it is a file or a symbolic link.
+    """
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        reason = f"{path} is a symbolic link or a file, remove it"
+        raise NotADirectoryError(errno.ENOTDIR, reason) from error
+
+
 def _now_us() -> int:
     """Microseconds that always increase in this process, even if the system clock is set back.
 
@@ -83,6 +99,21 @@ def role_of(name: str) -> str:
     if name.endswith(_TEMPORARY):
         return TEMPORARY
     return _ROLES.get(name[14:], FOREIGN) if is_hex(name[:14], 14) else FOREIGN
+
+
+def directories_in(root: str) -> list[str]:
+    """The names of the directories of a queue, oldest first; raises SpoolError if it is a link."""
+    refuse_link(root)
+    return sorted(name for name in os.listdir(root) if is_hex(name, 8))
+
+
+def names_in(path: str, roles: Collection[str]) -> list[str]:
+    """The names with these roles in one directory, oldest first."""
+    descriptor = open_directory(path)
+    try:
+        return sorted(name for name in os.listdir(descriptor) if role_of(name) in roles)
+    finally:
+        os.close(descriptor)
 
 
 def write_elements(directory: int, contents: Sequence[bytes], shared: bool = False) -> list[str]:

@@ -8,8 +8,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from sam_pipeline.schema.errors import CANNOT_CREATE, IO_ERROR, NO_PERMISSION, SpoolError
@@ -34,14 +33,10 @@ _MEANING = {
 """Exit code and advice, by error number."""
 
 
-@contextmanager
-def translated(failure: str) -> Iterator[None]:
-    """Turn an OSError of the block into a SpoolError: `FAILURE: REASON; ADVICE`."""
-    try:
-        yield
-    except OSError as error:
-        code, _ = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
-        raise SpoolError(f"{failure}: {with_advice(error)}", code) from error
+def spool_error(failure: str, error: OSError) -> SpoolError:
+    """The error to raise for one of the operating system: `FAILURE: REASON; ADVICE`."""
+    code, _ = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
+    return SpoolError(f"{failure}: {with_advice(error)}", code)
 
 
 def with_advice(error: OSError) -> str:
@@ -115,21 +110,6 @@ def is_shared(status: os.stat_result) -> bool:
     return status.st_mode & (GROUP_MODE | stat.S_IWOTH) == GROUP_MODE
 
 
-def open_directory(path: str) -> int:
-    """The descriptor of an open directory.
-
-    Raises:
-        NotADirectoryError: it is a file or a symbolic link.
-    """
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise
-        reason = f"{path} is a symbolic link or a file, remove it"
-        raise NotADirectoryError(errno.ENOTDIR, reason) from error
-
-
 def make_directory(path: str, mode: int = OWNER_MODE) -> None:
     """Make a directory and its missing parents durably: they survive a power cut."""
     above = os.path.dirname(path) or "."
@@ -160,7 +140,7 @@ def _make_for_group(path: str, mode: int) -> None:
     unnamed = f"{path}.{time.time_ns():x}{os.getpid():x}.new"
     os.mkdir(unnamed, 0o770)
     try:
-        descriptor = open_directory(unnamed)
+        descriptor = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             # systemd's RestrictSUIDSGID= forbids to set this bit, but not to inherit it.
             if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:

@@ -41,8 +41,11 @@ from sam_pipeline.schema.spool.directory import (
     Entry,
     author_of,
     content_of,
+    directories_in,
     directory_of_now,
     is_hex,
+    names_in,
+    open_directory,
     open_element,
     pieces_of,
     read_all,
@@ -61,10 +64,9 @@ from sam_pipeline.schema.spool.disk import (
     flock_at_once,
     is_shared,
     make_directory,
-    open_directory,
     refuse_link,
     refuse_unsafe,
-    translated,
+    spool_error,
 )
 from sam_pipeline.schema.spool.element import parse, serialise
 
@@ -127,9 +129,8 @@ class DirectoryQueue:
         """The names of all elements, locked or not, oldest first."""
         with self._translated("read"):
             for directory in self._directories():
-                for name in self._listing(directory):
-                    if role_of(name) == ELEMENT:
-                        yield f"{directory}/{name}"
+                for name in self._names_in(directory, (ELEMENT,)):
+                    yield f"{directory}/{name}"
 
     def count(self) -> int:
         """The number of elements, locked or not."""
@@ -200,13 +201,13 @@ class DirectoryQueue:
             # Of the file that is read: another account could replace it in the meantime.
             descriptor, status = open_element(*at)
             try:
+                author = author_of(status)
                 if status.st_size <= WHOLE_BYTES:
                     content = read_all(descriptor, status.st_size)
-                    return parse(content, max_body_bytes), author_of(status)
+                    return parse(content, max_body_bytes), author
                 from sam_pipeline.schema.spool.large_element import read_in_pieces
 
-                message = read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
-                return message, author_of(status)
+                return read_in_pieces(partial(pieces_of, descriptor), max_body_bytes), author
             finally:
                 os.close(descriptor)
 
@@ -227,7 +228,7 @@ class DirectoryQueue:
         If a group shares the queue, it shares the quarantine too.
         """
         target = Path(self._quarantine, name.replace("/", "."))
-        with translated(f"cannot move a damaged element to {self._quarantine}"):
+        with _translated(f"cannot move a damaged element to {self._quarantine}"):
             shared = self._shared or is_shared(os.lstat(self._root))
             make_directory(self._quarantine, GROUP_MODE if shared else OWNER_MODE)
             refuse_unsafe(self._quarantine, shared)
@@ -282,7 +283,7 @@ class DirectoryQueue:
         with self._translated("purge"):
             directories = self._directories()
             for directory in directories:
-                if not any(role_of(name) in leftovers for name in self._listing(directory)):
+                if not self._names_in(directory, leftovers):
                     continue
                 with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
                     # One process at a time: nobody may renew a lock between check and removal.
@@ -342,7 +343,7 @@ class DirectoryQueue:
         """The descriptor of the quarantine; raises FileNotFoundError if there is none."""
         if not os.path.lexists(self._quarantine):
             raise FileNotFoundError(errno.ENOENT, "no quarantine", self._quarantine)
-        with translated(f"cannot {action} {self._quarantine}"):
+        with _translated(f"cannot {action} {self._quarantine}"):
             descriptor = open_directory(self._quarantine)
             try:
                 yield descriptor
@@ -351,15 +352,13 @@ class DirectoryQueue:
 
     def _directories(self) -> list[str]:
         try:
-            refuse_link(self._root)
+            return directories_in(self._root)
         except FileNotFoundError:
             return []
-        return sorted(name for name in os.listdir(self._root) if is_hex(name, 8))
 
-    def _listing(self, directory: str) -> list[str]:
+    def _names_in(self, directory: str, roles: Collection[str]) -> list[str]:
         try:
-            with self._opened(directory) as (descriptor, _):
-                return sorted(os.listdir(descriptor))
+            return names_in(f"{self._root}/{directory}", roles)
         except (FileNotFoundError, NotADirectoryError):  # purged, or a link
             return []
         except PermissionError as error:  # it belongs to another user
@@ -367,7 +366,7 @@ class DirectoryQueue:
             return []
 
     def _walk(self, directory: str, roles: Collection[str]) -> Iterator[Entry]:
-        names = [name for name in self._listing(directory) if role_of(name) in roles]
+        names = self._names_in(directory, roles)
         if not names:
             return
         with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
@@ -385,7 +384,7 @@ class DirectoryQueue:
         logger.warning("%s/%s is skipped: %s", self._root, directory, error.strerror)
 
     def _translated(self, action: str) -> AbstractContextManager[None]:
-        return translated(f"cannot {action} the spool {self._root}")
+        return _translated(f"cannot {action} the spool {self._root}")
 
 
 def written_at(name: str) -> datetime:
@@ -393,6 +392,15 @@ def written_at(name: str) -> datetime:
     from datetime import datetime, timezone
 
     return datetime.fromtimestamp(int(name[9:17], 16), timezone.utc)
+
+
+@contextmanager
+def _translated(failure: str) -> Iterator[None]:
+    """Turn an OSError of the block into a SpoolError."""
+    try:
+        yield
+    except OSError as error:
+        raise spool_error(failure, error) from error
 
 
 def _write_new(path: str, pieces: Iterable[bytes], shared: bool) -> None:

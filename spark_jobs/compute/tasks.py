@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.compute.folding import Timeline, fold
 from sam_pipeline.spark_jobs.compute.plan import Level, Plan
 from sam_pipeline.spark_jobs.compute.sources.slice import Slice
 from sam_pipeline.spark_jobs.compute.stretches import Stretches, concatenated, newest
-from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, SITE, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.levels import FIGURE_NAMES, SECONDS, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
     availability,
@@ -129,7 +129,7 @@ def fold_and_write(
             if work.stores:
                 rows.append((SEGMENTS, _segments(level, timeline, day.run_id)))
             if level.name in with_figures:
-                rows.append((f"{level.name}_figure", _figures(level, timeline, day.run_id)))
+                rows.append(("figure", _figures(level, timeline, day.run_id)))
     segments = sum(of_table.num_rows for table, of_table in rows if table == SEGMENTS)
     # A file of SQLite has one writer at a time: the driver.
     if "sqlite" in work.connection or not work.stores:
@@ -161,10 +161,11 @@ def _figures(level: Level, timeline: Timeline, run_id: int) -> pa.Table:
     all_seconds = seconds_per_status(timeline.thing, timeline.status, lengths, len(level.group))
     things = np.flatnonzero(all_seconds.any(axis=1))
     seconds = all_seconds[things]
-    of_level = _names(level, things)
+    names = _names(level, things)
     columns = {
         "run_id": pa.repeat(run_id, len(things)),
-        **{name: of_level[name] for name in NAMES[level.name]},
+        "level": pa.repeat(level.name, len(things)),
+        **{name: names[name] for name in FIGURE_NAMES},
         "availability": pa.array(availability(seconds)),
         "reliability": pa.array(reliability(seconds)),
         **dict(zip(SECONDS, seconds[:, _CODES].T, strict=True)),

@@ -17,8 +17,9 @@ NAMES = {
     GROUP: ("group_type", "group_name"),
 }
 ALL_NAMES = ("site", "service_flavour", "host_name", "metric_name", "function")
-# The levels whose seconds are stored, day by day.
+# The levels whose seconds are stored, day by day, and the names that they have.
 WITH_FIGURES = (SITE, FUNCTION, SERVICE, ENDPOINT)
+FIGURE_NAMES = ("site", "service_flavour", "host_name", "function")
 
 SECONDS = ("ok_s", "warning_s", "critical_s", "unknown_s", "missing_s", "downtime_s", "excluded_s")
 FIGURES = ("availability", "reliability", *SECONDS)

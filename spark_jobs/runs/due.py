@@ -3,6 +3,9 @@
 Loaders record the days whose inputs they change. Before it reads anything, `sam-report run` numbers
 the recorded changes (`take_changes`), and its runs store that number. A later change has no number
 yet, or a higher one, so its day is due again.
+
+Of changes that are not of results, few concern every report: a downtime may be that of a site of
+another one. Reading them is cheap, so `only_changed` finds that out before Spark starts.
 """
 
 from __future__ import annotations
@@ -14,10 +17,20 @@ from datetime import date, timedelta
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
+from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, periods
+from sam_pipeline.spark_jobs.runs import record
 
 _ONE_DAY = timedelta(days=1)
+# The candidate of a sealed day is newer than its published run.
+_RUNS = text(
+    "SELECT day, run_id, change_no, look_back, results_digest, input_digest, downtimes, exclusions"
+    " FROM report_run WHERE report = :report AND state IN ('published', 'candidate')"
+    " AND until IS NULL AND day BETWEEN :first AND :last ORDER BY run_id"
+)
+_SAME = text("UPDATE run SET change_no = :change_no WHERE run_id = :run_id")
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,60 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
         return until is not None or has_changed(changed, day, look_back, seen_no)
 
     return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
+
+
+def only_changed(
+    connection: Connection, due: Sequence[DueReport], change_no: int, now: int
+) -> list[DueReport]:
+    """The due reports without the days whose inputs are the same, which no longer are due."""
+    look_back = max((report.profile.look_back for report in due), default=1)
+    results = changed_days(connection, "results_no")
+    announced: dict[date, Announced] = {}
+    changed = []
+    for report in due:
+        rows = connection.execute(_RUNS, {"report": report.profile.name, **report.period.bounds})
+        runs = {
+            day: row
+            for row in rows
+            for day in [as_day(row.day)]
+            if not has_changed(results, day, row.look_back, row.change_no)
+        }
+        for period in periods(sorted(day for day in runs if day not in announced)):
+            announced |= read_announced(connection, period, look_back)
+        same = set()
+        for day, run in runs.items():
+            facts = _facts(report.profile, day, announced[day], run.results_digest, now)
+            if (run.input_digest, run.downtimes, run.exclusions) == (
+                record.input_digests(report.profile, facts)["input_digest"],
+                record.as_json(facts.downtimes),
+                record.as_json(facts.exclusions),
+            ):
+                same.add(day)
+                connection.execute(_SAME, {"change_no": change_no, "run_id": run.run_id})
+        days = [day for day in report.period.days() if day not in same]
+        changed += [DueReport(report.profile, period) for period in periods(days)]
+    return changed
+
+
+def _facts(
+    profile: Profile, day: date, of: Announced, results_digest: str, now: int
+) -> record.DayFacts:
+    """The facts of a run that would read the same results."""
+    expected = expect(day, of, profile, now)
+    return record.DayFacts(
+        day=day,
+        until=None,
+        results_read=0,
+        results_ignored={},
+        instances=expected.instances(profile),
+        results_digest=results_digest,
+        topology_digest=expected.topology_digest,
+        downtimes_digest=expected.downtimes_digest,
+        members=of.members,
+        exclusions_digest=expected.exclusions_digest,
+        downtimes=expected.downtimes,
+        exclusions=expected.exclusions,
+    )
 
 
 def changed_days(connection: Connection, column: str = "change_no") -> dict[date, int | None]:

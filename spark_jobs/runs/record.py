@@ -35,10 +35,7 @@ from sam_pipeline.sql.errors import SqlError
 
 REPORT_TABLES = (
     "timeline_segment",
-    "endpoint_figure",
-    "service_figure",
-    "function_figure",
-    "site_figure",
+    "figure",
     "group_figure",
     "group_site",
 )
@@ -224,7 +221,9 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
 
     Members without a figure are not expected by this report: another one may measure them.
     """
-    statement = f"SELECT site, {', '.join(SECONDS)} FROM site_figure WHERE run_id = :run_id"
+    statement = (
+        f"SELECT site, {', '.join(SECONDS)} FROM figure WHERE run_id = :run_id AND level = 'site'"
+    )
     sites = {
         row[0]: Seconds(*row[1:]) for row in connection.execute(text(statement), {"run_id": run_id})
     }

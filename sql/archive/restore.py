@@ -169,7 +169,7 @@ def _load(
         inserted = load_transaction(engine, lambda connection: insert_batch(connection, batch))
         if inserted.failures:
             raise StatementFailed(*(failure.text for failure in inserted.failures[:5]))
-        rows, duplicates = inserted.rows, inserted.duplicates
+        rows, duplicates = inserted.counts.rows, inserted.counts.duplicates
     else:
         rows = duplicates = 0
     restored.rows[class_name] = restored.rows.get(class_name, 0) + rows

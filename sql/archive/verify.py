@@ -97,7 +97,7 @@ def problem_with_database(
         return f"was archived from the database {manifest.source.database}, this one is {identity}"
     start = _start_ms(manifest.day) // 1000
     statement = (
-        "SELECT instance_id, measured_at, status FROM archive_result"
+        "SELECT instance_id, measured_at, status FROM metric_result"
         f" WHERE {_WINDOW[connection.dialect.name]}"
     )
     window = {"start": start, "end": start + DAY_MS // 1000}

@@ -5,7 +5,7 @@ A statement that reads many of them needs as many locks: read them in portions o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -78,18 +78,17 @@ class Partitions:
         self._engine = engine
         self._known: frozenset[str] = frozenset()
 
-    def make(self, days: Iterable[str], on_commit: Callable[[], None] = lambda: None) -> None:
-        """Make sure that these UTC days (YYYY-MM-DD) have partitions.
+    def make(self, days: Iterable[str]) -> bool:
+        """Make sure that these UTC days (YYYY-MM-DD) have partitions; whether some had none.
 
-        They are created in transactions of their own, at most MAX_DAYS in each. `on_commit` is
-        called after each of these.
+        They are created in transactions of their own, at most MAX_DAYS in each.
 
         Raises:
             DatabaseAway: some were not created; try again later.
         """
         missing = sorted(frozenset(days) - self._known)
         if not missing or self._engine.dialect.name == "sqlite":
-            return
+            return False
         try:
             for at in range(0, len(missing), MAX_DAYS):
                 part = missing[at : at + MAX_DAYS]
@@ -97,11 +96,11 @@ class Partitions:
                     self._engine,
                     lambda connection: connection.execute(_MAKE, {"days": part}),  # noqa: B023
                 )
-                on_commit()
                 self._known |= frozenset(part)
         except SqlError:
             self._known = frozenset()
             raise
+        return True
 
 
 def days_until(first: datetime, last: datetime) -> list[str]:

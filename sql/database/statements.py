@@ -71,7 +71,9 @@ def settle(connection: Connection, table: StatementTable, condition: str = "true
 
     Returns how many statements hold that did not.
     """
-    same_key = " AND ".join(f"s.{key} = {table.name}.{key}" for key in table.keys)
+    # What the index has.
+    keys = ("site_id", "key") if connection.dialect.name == "sqlite" else table.keys
+    same_key = " AND ".join(f"s.{key} = {table.name}.{key}" for key in keys)
     statement = f"""
         UPDATE {table.name} SET holds = NOT holds
         WHERE {condition} AND holds <> coalesce(statement_id = (

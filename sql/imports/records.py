@@ -6,12 +6,12 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
@@ -33,13 +33,13 @@ from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.splitter import Position, Splitter
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.errors import PERMISSION_DENIED, BadInput, DatabaseRefused
+from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FILE, LINE, RecordFailure
+from sam_pipeline.sql.loading.batch import FILE, LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import decode_batch, load
+from sam_pipeline.sql.loading.load import Loader, Loading, decode_batch, load_all
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -139,27 +139,17 @@ class Import:
             checkpoint.forget()
 
     def _load(self, messages: Sequence[Message], file: str, totals: ImportTotals) -> int:
-        """Store a batch and commit; returns `size_of` the database just before the last commit."""
-        size = 0
-
-        def before_commit(connection: Connection, failures: Sequence[RecordFailure]) -> None:
-            nonlocal size
-            refuse_broken_class(failures)
-            size = size_of(connection)
-
-        loaded = load(
-            self.engine,
-            self.catalogue,
-            messages,
-            datetime.now(UTC),
-            self.limits,
-            audit=Audit(CONSUMER, socket.gethostname(), os.getpid(), [file] * len(messages)),
-            before_commit=before_commit,
-        )
-        letters, ignored = dict(loaded.dead_letters), dict(loaded.ignored_keys)
-        counts = (len(messages), loaded.rows, loaded.duplicates, loaded.refused)
-        totals.add(ImportTotals(*counts, dead_letters=letters, ignored_keys=ignored))
-        return size
+        """Store a batch and commit; returns `size_of` the database afterwards."""
+        loader = Loader(self.engine, self.catalogue, self.limits, parks=False)
+        audit = Audit(CONSUMER, socket.gethostname(), os.getpid(), [file] * len(messages))
+        counts = load_all(Loading(loader, messages, datetime.now(UTC), audit))
+        # Each message is one record.
+        refused = len(messages) - counts.rows - counts.duplicates
+        letters, ignored = dict(counts.dead_letters), dict(counts.ignored_keys)
+        numbers = (len(messages), counts.rows, counts.duplicates, refused)
+        totals.add(ImportTotals(*numbers, dead_letters=letters, ignored_keys=ignored))
+        with reading(self.engine) as connection:
+            return size_of(connection)
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:
         """Count a batch and list its bad records, except those only the database would reject."""
@@ -167,7 +157,7 @@ class Import:
         views = batch.by_view.values()
         failures = [*batch.failures, *(failure for view in views for failure in view.failures)]
         rows = sum(len(view.rows) for view in views)
-        refused, ignored = len(failures), dict(batch.ignored_keys)
+        refused, ignored = len(failures), dict(batch.counts.ignored_keys)
         totals.add(ImportTotals(len(messages), rows, refused=refused, ignored_keys=ignored))
         for failure in failures[: MAX_PROBLEMS - len(self.problems)]:
             headers = failure.message.headers
@@ -193,19 +183,6 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
     if view.problem:
         raise ConfigError([f"{class_name}: {view.problem}"])
     return view
-
-
-def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
-    """Make sure that the class still works, since its records can't be imported otherwise.
-
-    Raises:
-        DatabaseRefused, ConfigError: raised inside the transaction, to roll it back.
-    """
-    for failure in failures:
-        if failure.reason == CLASS_BROKEN:
-            is_denied = f": {PERMISSION_DENIED}: " in failure.text
-            message = f"{failure.text}: fix it (see sam-db check), then repeat the command"
-            raise DatabaseRefused(message) if is_denied else ConfigError([message])
 
 
 def record_message(

@@ -25,13 +25,13 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import Difference
-from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message, refuse_broken_class
+from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message
 from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
-from sam_pipeline.sql.loading.load import decode_batch
+from sam_pipeline.sql.loading.load import decode_batch, refuse_broken_class
 from sam_pipeline.sql.topology.view_rows import Row, key_of, stored_rows
 
 ONE_TRANSACTION_LINES = 100_000
@@ -207,8 +207,8 @@ def import_table(
             for batch in batches():
                 decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
                 inserted = insert_batch(connection, decoded)
-                rows += inserted.rows
-                duplicates += inserted.duplicates
+                rows += inserted.counts.rows
+                duplicates += inserted.counts.duplicates
                 failures += inserted.failures
             refuse_broken_class(failures)
             bad = [

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.schema.messages.counts import Counts
+
 # The database fills in the time and the login.
 _INSERT = text("""
     INSERT INTO loaded_batch (
@@ -39,18 +41,28 @@ class Audit:
 def write_audit(
     connection: Connection,
     audit: Audit,
+    counts: Counts,
     accepted: Counter[str],
     refused: Counter[str],
-    **counts: int,
 ) -> None:
     """Insert the row in the caller's transaction: it exists if and only if the rows do.
 
-    `accepted` and `refused` have the records by identity. `counts`: messages, rows, duplicates,
-    dead_letters, repeated_dead_letters, summarised_dead_letters and checks.
+    `accepted` and `refused` have the records by identity.
     """
     publishers = {
         identity: (accepted[identity], refused[identity])
         for identity in sorted({*+accepted, *refused})
     }
-    values = {"brokers": json.dumps(Counter(audit.brokers)), "publishers": json.dumps(publishers)}
-    connection.execute(_INSERT, {**asdict(audit), **counts, **values})
+    values = {
+        **asdict(audit),
+        "brokers": json.dumps(Counter(audit.brokers)),
+        "publishers": json.dumps(publishers),
+        "messages": len(audit.brokers),
+        "rows": counts.rows,
+        "duplicates": counts.duplicates,
+        "dead_letters": counts.dead_letters.total(),
+        "repeated_dead_letters": counts.repeated_dead_letters,
+        "summarised_dead_letters": counts.summarised_dead_letters,
+        "checks": counts.checks,
+    }
+    connection.execute(_INSERT, values)

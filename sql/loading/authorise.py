@@ -312,7 +312,9 @@ def _refuse(
         if answer is not None and answer is not _ALLOWED:
             # The rows of a record, one for each of its flavours, have the same answer.
             records[id(pending.message), pending.row.number] = (pending, answer)
-    batch.refusals.update((answer.publisher, answer.reason) for _, answer in records.values())
+    batch.counts.refusals.update(
+        (answer.publisher, answer.reason) for _, answer in records.values()
+    )
     if not enforces:
         batch.observed.update(pending.publisher for pending, _ in records.values())
         return

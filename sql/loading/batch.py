@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import WHOLE, Row
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
@@ -93,19 +94,16 @@ class ViewBatch:
 class Batch:
     """Some messages by the name of their view; `size` is the number of all of them.
 
-    `failures` are whole messages: without a usable view, without a signature, or poison. `checks`
-    counts messages that only test the path, `ignored_keys` the keys for which a view has no column,
-    and `refusals` what the policy refuses, or would refuse, in records by publisher and reason;
-    with a policy, `records` counts the rows by identity, and `observed` those that it would refuse
-    if it enforced.
+    `failures` are whole messages: without a usable view, without a signature, or poison. `counts`
+    has what is known before the insertion: checks, ignored keys, and refusals of the policy. With a
+    policy, `records` counts the rows by identity, and `observed` those that it would refuse if it
+    enforced.
     `days` of metric results are set by `split_batch`.
     """
 
     by_view: dict[str, ViewBatch] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
-    checks: int = 0
-    ignored_keys: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     records: Counter[str] = field(default_factory=Counter)
     observed: Counter[str] = field(default_factory=Counter)
     size: int = 0

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
@@ -39,7 +40,7 @@ class _ClassBroken(Exception):
 
 @dataclass
 class Inserted:
-    """The outcome of a batch: counts by class, and all records that failed.
+    """The outcome of a batch: counts of rows and duplicates, and all records that failed.
 
     `accepted` are the rows and duplicates by the identity of their publisher. The counts by message
     have its id() as key; they are empty unless asked for.
@@ -47,22 +48,11 @@ class Inserted:
     precedence.
     """
 
-    rows_by_class: dict[str, int]
-    duplicates_by_class: dict[str, int]
     failures: list[RecordFailure]
+    counts: Counts = field(default_factory=Counts)
     accepted: Counter[str] = field(default_factory=Counter)
     rows_by_message: Counter[int] = field(default_factory=Counter)
     duplicates_by_message: Counter[int] = field(default_factory=Counter)
-
-    @property
-    def rows(self) -> int:
-        """The rows of all classes."""
-        return sum(self.rows_by_class.values())
-
-    @property
-    def duplicates(self) -> int:
-        """The duplicates of all classes."""
-        return sum(self.duplicates_by_class.values())
 
 
 class _Stored(NamedTuple):
@@ -77,7 +67,7 @@ def insert_batch(connection: Connection, batch: Batch, by_message: bool = False)
 
     `by_message`: also count the rows and duplicates of each message.
     """
-    inserted = Inserted({}, {}, list(batch.failures))
+    inserted = Inserted(list(batch.failures))
     for name, part in sorted(batch.by_view.items()):
         rows = in_key_order(part.view, part.rows)
         try:
@@ -92,9 +82,9 @@ def insert_batch(connection: Connection, batch: Batch, by_message: bool = False)
             continue
         known = built_in(name)  # the catalogue of PostgreSQL has its name in lower case
         name = known.name if known else name
-        inserted.rows_by_class[name] = len(rows) - len(refused) - duplicates
+        inserted.counts.rows_by_class[name] = len(rows) - len(refused) - duplicates
         if duplicates:
-            inserted.duplicates_by_class[name] = duplicates
+            inserted.counts.duplicates_by_class[name] = duplicates
         inserted.failures += [*part.failures, *refused]
         inserted.accepted.update(map(attrgetter("publisher"), rows))
         inserted.accepted.subtract(identity_of(failure.message) for failure in refused)

@@ -3,15 +3,20 @@
 A transaction stores a bounded number of records and days, so that memory, locks and the time until
 a commit are bounded whatever arrives. Messages are decoded as they are needed; those with more
 records or days are split.
+
+    loading = Loading(loader, messages, now)
+    while loading.is_pending:
+        batch = loading.decode()
+        for commit in loading.store(batch):
+            ...
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,7 +24,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
@@ -28,7 +35,14 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.database.version import session_version
-from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, Kind, kind_of
+from sam_pipeline.sql.errors import (
+    PERMISSION_DENIED,
+    DatabaseAway,
+    DatabaseExhausted,
+    DatabaseRefused,
+    Kind,
+    kind_of,
+)
 from sam_pipeline.sql.loading.audit import Audit, write_audit
 from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import (
@@ -69,6 +83,23 @@ class _SchemaUpgraded(Exception):
     """The views may have other columns than those for which the messages were decoded."""
 
 
+@dataclass(frozen=True)
+class Loader:
+    """Where and how messages are loaded; it stays the same from one batch to the next."""
+
+    engine: Engine
+    catalogue: Catalogue
+    limits: Limits = field(default_factory=Limits)
+    authority: Authority | None = None
+    """Without one, every sender may send everything."""
+    quota: LetterQuota | None = None
+    """The limits on the dead letters of a sender."""
+    recent: RecentRecords | None = None
+    """Remembers some of the records that are accepted."""
+    parks: bool = True
+    """Whether messages of a broken class become dead letters; otherwise they are an error."""
+
+
 @dataclass
 class MessageReport:
     """The outcome of one message: rows stored, rows that changed nothing, and what failed of it.
@@ -78,56 +109,20 @@ class MessageReport:
 
     rows: int = 0
     duplicates: int = 0
-    failures: Sequence[RecordFailure] = ()
+    failures: list[RecordFailure] = field(default_factory=list)
 
 
-@dataclass
-class Loaded:
-    """The outcome of some messages.
+@dataclass(frozen=True)
+class Commit:
+    """What one transaction has stored; `counts` are empty if it only created partitions."""
 
-    `rows_by_class`: rows stored. `duplicates_by_class`: rows that changed nothing. `refused`:
-    records that failed. `dead_letters`: new ones, by reason. `checks`: messages that only test the
-    path. `ignored_keys`: how often a key had no column. `repeated_dead_letters`: letters that were
-    stored before. `summarised_dead_letters`: letters beyond a limit, which are only counted in a
-    summary. `refusals`: records that the policy refuses, or would refuse, by publisher and reason.
-    `records`: all decoded ones by identity, if there is a policy. `reports`: on the messages asked
-    for, by position.
-    """
-
-    rows_by_class: Counter[str] = field(default_factory=Counter)
-    duplicates_by_class: Counter[str] = field(default_factory=Counter)
-    refused: int = 0
-    dead_letters: Counter[str] = field(default_factory=Counter)
-    checks: int = 0
-    ignored_keys: Counter[str] = field(default_factory=Counter)
-    repeated_dead_letters: int = 0
-    summarised_dead_letters: int = 0
-    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
-    records: Counter[str] = field(default_factory=Counter)
-    reports: dict[int, MessageReport] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> int:
-        """The rows of all classes."""
-        return sum(self.rows_by_class.values())
-
-    @property
-    def duplicates(self) -> int:
-        """The duplicates of all classes."""
-        return sum(self.duplicates_by_class.values())
-
-    def add(self, other: Loaded) -> None:
-        self.rows_by_class.update(other.rows_by_class)
-        self.duplicates_by_class.update(other.duplicates_by_class)
-        self.refused += other.refused
-        self.dead_letters.update(other.dead_letters)
-        self.checks += other.checks
-        self.ignored_keys.update(other.ignored_keys)
-        self.repeated_dead_letters += other.repeated_dead_letters
-        self.summarised_dead_letters += other.summarised_dead_letters
-        self.refusals.update(other.refusals)
-        self.records.update(other.records)
-        self.reports.update(other.reports)
+    counts: Counts = field(default_factory=Counts)
+    letters: Sequence[NewLetter] = ()
+    """The new dead letters, and those that were only counted."""
+    records: Mapping[str, int] = field(default_factory=dict)
+    """The decoded records of messages that are complete by identity, if there is a policy."""
+    reports: Mapping[int, MessageReport] = field(default_factory=dict)
+    """On the messages asked for that are complete now, by position."""
 
 
 def load(
@@ -136,242 +131,206 @@ def load(
     messages: Sequence[Message],
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
-    *,
-    authority: Authority | None = None,
-    audit: Audit | None = None,
-    poison: Collection[str] = (),
-    decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
-    quota: LetterQuota | None = None,
-    recent: RecentRecords | None = None,
-    before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
-    on_commit: Callable[[], None] = lambda: None,
-    on_letters: Callable[[Sequence[NewLetter]], None] = lambda letters: None,
-    report: Collection[int] = (),
-) -> Loaded:
+) -> Counts:
     """Store everything and commit: on return the messages can be acked.
-
-    Without an `authority` every sender may send everything. Messages whose ids are in `poison`
-    become dead letters without being decoded; all others are decoded inside a block of `decoding`,
-    to which a crash can be attributed. With an `audit` each transaction adds a row to `load_audit`,
-    and dead letters name the broker. `quota` limits the dead letters of a sender, and `recent`
-    remembers some of the records that are accepted. `before_commit` is called in each transaction
-    that completes messages, with their records that failed; if it raises, that transaction is
-    rolled back. `on_commit` is called after each transaction, and `on_letters` after one that
-    stored dead letters. `report`: the positions of the messages to report on, each of them an
-    object of its own.
 
     Raises:
         DatabaseAway: not everything was committed; load all of it again later.
-        LettersFull: the same, but without the messages that it names.
     """
-    loading = _Loading(
-        engine,
-        catalogue,
-        messages,
-        now,
-        limits,
-        authority,
-        audit,
-        poison,
-        decoding,
-        quota,
-        recent,
-        before_commit,
-        on_commit,
-        on_letters,
-        {id(messages[position]): position for position in report},
-    )
-    loading.store(0, len(messages))
-    for position in report:
-        loading.loaded.reports.setdefault(position, MessageReport())  # of a check
-    return loading.loaded
+    return load_all(Loading(Loader(engine, catalogue, limits), messages, now))
 
 
-@dataclass
-class _Loading:
-    """One call of `load`; `loaded` counts the commits so far."""
+def load_all(loading: Loading) -> Counts:
+    """Store all of its messages; see `Loading.store`."""
+    counts = Counts()
+    while loading.is_pending:
+        for commit in loading.store(loading.decode()):
+            counts += commit.counts
+    return counts
 
-    engine: Engine
-    catalogue: Catalogue
-    messages: Sequence[Message]
-    now: datetime
-    limits: Limits
-    authority: Authority | None
-    audit: Audit | None
-    poison: Collection[str]
-    decoding: Callable[[], AbstractContextManager[object]]
-    quota: LetterQuota | None
-    recent: RecentRecords | None
-    before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None
-    on_commit: Callable[[], None]
-    on_letters: Callable[[Sequence[NewLetter]], None]
-    reported: Mapping[int, int]
-    """The positions of the messages to report on, by id() of the message."""
-    loaded: Loaded = field(default_factory=Loaded)
 
-    def store(self, start: int, stop: int) -> None:
-        """Store and commit the messages from `start` up to `stop`."""
-        messages = self.messages[start:stop]
-        batches = decode_batches(self.catalogue, messages, self.now, self.limits, self.poison)
-        while True:
-            with self.decoding():
-                batch = next(batches, None)
-            if batch is None:
-                return
-            end = start + batch.size
-            if self.authority is not None:
-                self.authority.judge(batch, self.now, partial(reading, self.engine))
-            try:
-                self._store_batch(batch, self.audit and self.audit.of_part(start, end))
-            except _SchemaUpgraded:
-                self.catalogue.forget()
-                self.store(start, stop)
-                return
-            except DatabaseExhausted as error:
-                if batch.size < 2:  # its transactions are bounded: the server must recover
-                    raise
-                logger.info("loading %d messages in two halves: %s", batch.size, error)
-                middle = start + batch.size // 2
-                self.store(start, middle)
-                self.store(middle, end)
-            start = end
+class Loading:
+    """Some messages on their way into the database; they are complete when none is pending.
 
-    def _store_batch(self, batch: Batch, audit: Audit | None) -> None:
+    Messages whose ids are in `poison` become dead letters without being decoded. With an `audit`
+    each transaction adds a row to `load_audit`, and dead letters name the broker. `report`: the
+    positions of the messages to report on, each of them an object of its own.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        messages: Sequence[Message],
+        now: datetime,
+        audit: Audit | None = None,
+        poison: Collection[str] = (),
+        report: Collection[int] = (),
+    ) -> None:
+        self._loader = loader
+        self._messages = messages
+        self._now = now
+        self._audit = audit
+        self._poison = poison
+        self._report = report
+        self._done = 0
+        """The messages before this position are complete."""
+        self._stops = [len(messages)]
+        """The position up to which the next transactions store, last; then the one before it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there are messages that are not complete."""
+        return self._done < len(self._messages)
+
+    def decode(self) -> Batch:
+        """The next messages, decoded: as many as one transaction may store, or a single one."""
+        while self._stops[-1] <= self._done:
+            self._stops.pop()
+        stop = min(self._stops[-1], self._done + MAX_RECORDS)
+        messages = self._messages[self._done : stop]
+        loader = self._loader
+        return decode_batch(
+            loader.catalogue, messages, self._now, loader.limits, self._poison, MAX_RECORDS
+        )
+
+    def store(self, batch: Batch) -> Iterator[Commit]:
+        """Store the batch that was decoded last; what each transaction has stored.
+
+        The messages of a batch that is too large for the server, or for whose columns the schema
+        has changed, are still pending afterwards.
+
+        Raises:
+            DatabaseAway: not everything was committed; load all of it again later.
+            LettersFull: the same, but without the messages that it names.
+        """
+        loader = self._loader
+        if loader.authority is not None:
+            loader.authority.judge(batch, self._now, partial(reading, loader.engine))
+        try:
+            for commit in self._transactions(batch):
+                if CLASS_BROKEN in commit.counts.dead_letters:
+                    loader.catalogue.forget()
+                if loader.authority and commit.counts.rows_by_class[SERVICE_ENDPOINT.name]:
+                    loader.authority.forget()
+                yield commit
+        except _SchemaUpgraded:
+            loader.catalogue.forget()
+        except DatabaseExhausted as error:
+            if batch.size < 2:  # its transactions are bounded: the server must recover
+                raise
+            logger.info("loading %d messages in two halves: %s", batch.size, error)
+            self._stops += [self._done + batch.size, self._done + batch.size // 2]
+        else:
+            self._done += batch.size
+
+    def _transactions(self, batch: Batch) -> Iterator[Commit]:
         """Store a batch in as many transactions as its rows need.
 
         The last one stores all failures, so that those of one message become dead letters together.
         """
+        loader, inserted = self._loader, list[Inserted]()
         *pieces, last = split_batch(batch)
-        earlier: list[Inserted] = []
         for piece in pieces:
-            inserted = self._commit(piece, partial(self._insert, piece, audit))
-            earlier.append(inserted)
-            self.loaded.rows_by_class.update(inserted.rows_by_class)
-            self.loaded.duplicates_by_class.update(inserted.duplicates_by_class)
-        loaded, letters, used = self._commit(last, partial(self._finish, last, earlier, audit))
+            yield from self._partitions(piece)
+            inserted.append(self._transaction(piece, partial(self._insert, piece)))
+            yield Commit(inserted[-1].counts)
+        yield from self._partitions(last)
+        commit, used = self._transaction(last, partial(self._finish, last, inserted))
         if used:
             used.commit()
-        self.loaded.add(loaded)
-        if self.recent is not None:
-            self.recent.add(batch)
-        if letters:
-            self.on_letters(letters)
-        if CLASS_BROKEN in self.loaded.dead_letters:
-            self.catalogue.forget()
-        if self.authority is not None and self.loaded.rows_by_class[SERVICE_ENDPOINT.name]:
-            self.authority.forget()
+        if loader.recent is not None:
+            loader.recent.add(batch)
+        yield commit
 
-    def _commit(self, piece: Batch, action: Callable[[Connection], T]) -> T:
+    def _partitions(self, piece: Batch) -> Iterator[Commit]:
+        """Create the partitions that the rows need."""
         try:
-            self.catalogue.partitions.make(piece.days, self.on_commit)
+            if self._loader.catalogue.partitions.make(piece.days):
+                yield Commit()
         except DatabaseAway as error:
             if isinstance(error.__cause__, Exception) and kind_of(error.__cause__) is Kind.RETRY:
                 raise
             # The table or a grant is broken, which the insert attributes to the class.
 
+    def _transaction(self, piece: Batch, action: Callable[[Connection], T]) -> T:
         def run(connection: Connection) -> T:
-            if piece.by_view and session_version(connection) != self.catalogue.version:
+            if piece.by_view and session_version(connection) != self._loader.catalogue.version:
                 raise _SchemaUpgraded
             return action(connection)
 
-        result = load_transaction(self.engine, run)
-        self.on_commit()
-        return result
+        return load_transaction(self._loader.engine, run)
 
-    def _insert(self, piece: Batch, audit: Audit | None, connection: Connection) -> Inserted:
+    def _insert(self, piece: Batch, connection: Connection) -> Inserted:
         """Insert some of the rows of a batch, of which no message is complete yet."""
-        inserted = insert_batch(connection, piece, bool(self.reported))
-        if audit is not None:
-            write_audit(
-                connection,
-                audit.of_part(0, 0),
-                accepted=inserted.accepted,
-                refused=Counter(),
-                messages=0,
-                rows=inserted.rows,
-                duplicates=inserted.duplicates,
-                dead_letters=0,
-                repeated_dead_letters=0,
-                summarised_dead_letters=0,
-                checks=0,
-            )
+        inserted = insert_batch(connection, piece, bool(self._report))
+        if self._audit is not None:
+            nothing = self._audit.of_part(0, 0)
+            write_audit(connection, nothing, inserted.counts, inserted.accepted, Counter())
         return inserted
 
     def _finish(
-        self,
-        batch: Batch,
-        earlier: Sequence[Inserted],
-        audit: Audit | None,
-        connection: Connection,
-    ) -> tuple[Loaded, Sequence[NewLetter], Ration | None]:
+        self, batch: Batch, earlier: Sequence[Inserted], connection: Connection
+    ) -> tuple[Commit, Ration | None]:
         """Insert the last rows of a batch, and store all failures."""
-        inserted = insert_batch(connection, batch, bool(self.reported))
+        loader, end = self._loader, self._done + batch.size
+        inserted = insert_batch(connection, batch, bool(self._report))
         parts = [*earlier, inserted]
         failures = [failure for part in parts for failure in part.failures]
-        if self.authority is not None:
-            name_publishers(connection, self.authority.new_names(inserted.accepted))
+        if not loader.parks:
+            refuse_broken_class(failures)
+        if loader.authority is not None:
+            name_publishers(connection, loader.authority.new_names(inserted.accepted))
         used, letters = None, StoredLetters()
         if failures:
-            source_of = self._source_of()
-            if self.quota:
-                self.quota.budget.measure_if_due(connection)
-                used = self.quota.begin(self.now, source_of)
-            letters = store_dead_letters(connection, failures, self.now, source_of, used)
-        if audit is not None:
+            brokers = self._audit.brokers if self._audit else [""] * len(self._messages)
+            by_message = dict(zip(map(id, self._messages), brokers, strict=False))
+
+            def source_of(message: Message) -> str:
+                return by_message[id(message)]
+
+            if loader.quota:
+                loader.quota.budget.measure_if_due(connection)
+                used = loader.quota.begin(self._now, source_of)
+            letters = store_dead_letters(connection, failures, self._now, source_of, used)
+        counts = Counts()
+        for some in (inserted.counts, letters.counts, batch.counts):
+            counts += some
+        if self._audit is not None:
             refused = Counter(batch.observed)
             for failure in failures:
                 refused[identity_of(failure.message)] += failure.records
-            write_audit(
-                connection,
-                audit,
-                accepted=inserted.accepted,
-                refused=refused,
-                messages=batch.size,
-                rows=inserted.rows,
-                duplicates=inserted.duplicates,
-                dead_letters=letters.new.total(),
-                repeated_dead_letters=letters.repeated,
-                summarised_dead_letters=letters.summarised,
-                checks=batch.checks,
-            )
-        if self.before_commit is not None:
-            self.before_commit(connection, failures)
-        loaded = Loaded(
-            Counter(inserted.rows_by_class),
-            Counter(inserted.duplicates_by_class),
-            sum(failure.records for failure in failures),
-            letters.new,
-            batch.checks,
-            batch.ignored_keys,
-            letters.repeated,
-            letters.summarised,
-            batch.refusals,
-            batch.records,
-            self._reports(parts, failures),
-        )
-        return loaded, letters.letters, used
+            audit = self._audit.of_part(self._done, end)
+            write_audit(connection, audit, counts, inserted.accepted, refused)
+        reports = self._reports(range(self._done, end), parts, failures)
+        return Commit(counts, letters.letters, batch.records, reports), used
 
     def _reports(
-        self, parts: Sequence[Inserted], failures: Sequence[RecordFailure]
+        self, positions: range, parts: Sequence[Inserted], failures: Sequence[RecordFailure]
     ) -> dict[int, MessageReport]:
         """What became of messages that were inserted in these parts, by position."""
-        reports: dict[int, MessageReport] = defaultdict(MessageReport)
+        reports = {at: MessageReport() for at in self._report if at in positions}
+        by_message = {id(self._messages[at]): report for at, report in reports.items()}
         for part in parts:
-            for key in part.rows_by_message.keys() & self.reported.keys():
-                report = reports[self.reported[key]]
-                report.rows += part.rows_by_message[key]
-                report.duplicates += part.duplicates_by_message[key]
-        mine = [failure for failure in failures if id(failure.message) in self.reported]
+            for key in part.rows_by_message.keys() & by_message.keys():
+                by_message[key].rows += part.rows_by_message[key]
+                by_message[key].duplicates += part.duplicates_by_message[key]
+        mine = [failure for failure in failures if id(failure.message) in by_message]
         for failure in collapsed(mine):
-            report = reports[self.reported[id(failure.message)]]
-            report.failures = [*report.failures, failure]
+            by_message[id(failure.message)].failures.append(failure)
         return reports
 
-    def _source_of(self) -> Callable[[Message], str]:
-        """Names the broker of a message, as the audit has it."""
-        brokers = self.audit.brokers if self.audit else [""] * len(self.messages)
-        by_message = dict(zip(map(id, self.messages), brokers, strict=False))
-        return lambda message: by_message[id(message)]
+
+def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
+    """Make sure that the class works, where nobody would wait until it is repaired.
+
+    Raises:
+        DatabaseRefused, ConfigError: raised inside the transaction, to roll it back.
+    """
+    for failure in failures:
+        if failure.reason == CLASS_BROKEN:
+            is_denied = f": {PERMISSION_DENIED}: " in failure.text
+            message = f"{failure.text}: fix it (see sam-db check), then repeat the command"
+            raise DatabaseRefused(message) if is_denied else ConfigError([message])
 
 
 def decode_batch(
@@ -380,24 +339,11 @@ def decode_batch(
     now: datetime,
     limits: Limits,
     poison: Collection[str] = (),
+    max_records: int = sys.maxsize,
 ) -> Batch:
-    """The messages as a single batch, however many records they have; see `decode_batches`."""
-    [batch] = decode_batches(catalogue, messages, now, limits, poison, max_records=sys.maxsize)
-    return batch
-
-
-def decode_batches(
-    catalogue: Classes,
-    messages: Sequence[Message],
-    now: datetime,
-    limits: Limits,
-    poison: Collection[str] = (),
-    max_records: int = MAX_RECORDS,
-) -> Iterator[Batch]:
     """The messages decoded for the views of their classes; one whose id is in `poison` fails.
 
-    A batch has at most `max_records` records unless a single message has more. A message is only
-    decoded when its batch is needed. There is at least one batch, which may be empty.
+    They are the first ones with at most `max_records` records together, or a single one with more.
     """
     batch, records = Batch(), 0
     classes = [message.message_class or "" for message in messages]
@@ -412,7 +358,7 @@ def decode_batches(
         elif REFUSED in message.headers and (refusal := refusal_of(message)):
             batch.failures.append(whole_message(message, refusal.reason, refusal.text))
         elif name == CHECK_CLASS:
-            batch.checks += 1
+            batch.counts.checks += 1
         elif view is None or view.problem:
             reason, text = _why_not_loaded(message.message_class, view)
             batch.failures.append(whole_message(message, reason, text))
@@ -423,10 +369,9 @@ def decode_batches(
             count = len(decoded.rows)
             if decoded.bad:
                 count += sum(refused.records for refused in decoded.bad)
-            if records + count > max_records and batch.size:
-                yield batch
-                batch, records = Batch(), 0
             records += count
+            if records > max_records and batch.size:
+                break
             part = batch.by_view.get(view.name)
             if part is None:
                 part = batch.by_view[view.name] = ViewBatch(view)
@@ -440,9 +385,9 @@ def decode_batches(
             for refused in decoded.bad:
                 part.failures.append(RecordFailure(message, *refused))
             if decoded.ignored:
-                batch.ignored_keys.update(decoded.ignored)
+                batch.counts.ignored_keys.update(decoded.ignored)
         batch.size += 1
-    yield batch
+    return batch
 
 
 def _why_not_loaded(class_name: str | None, view: ClassView | None) -> tuple[str, str]:

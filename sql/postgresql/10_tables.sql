@@ -126,9 +126,8 @@ CREATE TABLE metric_instance (
 );
 COMMENT ON TABLE metric_instance IS
     'A metric of an endpoint, as seen by one VO and FQAN. Each result belongs to one instance.';
+-- Finds the instances that contribute to a row of instance_status.
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
-COMMENT ON INDEX metric_instance_status IS
-    'Finds the instances that contribute to a row of instance_status.';
 
 CREATE TABLE result_source (
     source_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -181,8 +180,8 @@ COMMENT ON TABLE metric_result IS
     'One result of a probe. Different results with the same instance, time and gatherer stand side by '
     'side, numbered from 0 by ordinal. It has no foreign keys and no checks, which would cost as much as the '
     'row itself: its only writer is the function that has just looked up all ids.';
+-- For reports, which read parts of a day in parallel.
 CREATE INDEX metric_result_measured_at ON metric_result USING brin (measured_at);
-COMMENT ON INDEX metric_result_measured_at IS 'For reports, which read parts of a day in parallel.';
 
 CREATE TABLE metric_result_detail (
     measured_at timestamptz NOT NULL,
@@ -254,9 +253,8 @@ COMMENT ON TABLE endpoint_membership IS
     'An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs '
     'there until further notice. grid_site is the site that others know it by, where a VO names '
     'sites of its own.';
+-- Finds the statements about a key; the rest of it would make the index twice as large.
 CREATE INDEX endpoint_membership_key ON endpoint_membership (endpoint_id, site_id);
-COMMENT ON INDEX endpoint_membership_key IS
-    'Finds the statements about a key; the rest of it would make the index twice as large.';
 
 CREATE TABLE site_group_member (
     statement_id bigint NOT NULL,
@@ -274,8 +272,8 @@ CREATE TABLE site_group_member (
     message_id text COLLATE "C"
 );
 COMMENT ON TABLE site_group_member IS 'A site belongs to a group during [valid_from, valid_to).';
+-- Finds the statements about a key.
 CREATE INDEX site_group_member_key ON site_group_member (site_id, site_group_id, valid_from);
-COMMENT ON INDEX site_group_member_key IS 'Finds the statements about a key.';
 
 CREATE TABLE site_contact (
     statement_id bigint NOT NULL,
@@ -290,8 +288,8 @@ CREATE TABLE site_contact (
     message_id text COLLATE "C"
 );
 COMMENT ON TABLE site_contact IS 'Who to call about a site. An empty contact was removed.';
+-- Finds the statements about a key.
 CREATE INDEX site_contact_key ON site_contact (site_id);
-COMMENT ON INDEX site_contact_key IS 'Finds the statements about a key.';
 
 CREATE TABLE announced_downtime (
     statement_id bigint NOT NULL,
@@ -319,9 +317,9 @@ COMMENT ON TABLE announced_downtime IS
     'cancelled. start_key is the epoch second of the start for a downtime without an id, and 0 '
     'for one with an id, which may therefore move. announced_at is when people could know: at the '
     'arrival, unless a feed or a trusted publisher knows better.';
+-- Finds the statements about a key.
 CREATE INDEX announced_downtime_key
     ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
-COMMENT ON INDEX announced_downtime_key IS 'Finds the statements about a key.';
 
 -- Exclusions ------------------------------------------------------------------------------------
 
@@ -373,8 +371,8 @@ COMMENT ON TABLE changed_day IS
     'Days whose results, topology, downtimes or exclusions have changed. A run of a report '
     'numbers the changes that it is about to read; NULL marks a change that no run has read yet. '
     'results_no numbers those of results alone. The earliest day is the first one with results.';
+-- Finds the days without a number.
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
-COMMENT ON INDEX changed_day_change_no IS 'Finds the days without a number.';
 
 CREATE TABLE change_counter (
     change_no bigint NOT NULL
@@ -424,10 +422,9 @@ COMMENT ON TABLE dead_letter IS
     'body) is part of the key, because senders choose message ids: other bytes under a known id are '
     'another letter.';
 ALTER TABLE dead_letter ALTER body SET STORAGE EXTERNAL;  -- not compressed a second time
+-- Counts open dead letters without reading them. The message class is not a key: senders choose
+-- its name, which may be too long for an index.
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
-COMMENT ON INDEX dead_letter_open IS
-    'Counts open dead letters without reading them. The message class is not a key: senders '
-    'choose its name, which may be too long for an index.';
 
 -- Audit -----------------------------------------------------------------------------------------
 
@@ -454,9 +451,8 @@ COMMENT ON TABLE loaded_batch IS
     'counts rows that were stored, duplicates those that changed nothing, dead_letters new dead letters, repeated_dead_letters those that were already there, '
     'summarised_dead_letters those that exceeded a limit and are counted in a summary only, and '
     'checks messages that only prove that a path works. The database sets time and user.';
+-- Finds recent batches, and those that are old enough to be pruned.
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
-COMMENT ON INDEX loaded_batch_loaded_at IS
-    'Finds recent batches, and those that are old enough to be pruned.';
 
 CREATE TABLE operation (
     operation_id bigint PRIMARY KEY,
@@ -508,8 +504,8 @@ COMMENT ON TABLE run IS
     'change of changed_day that the run has read, and newest_result the last result_id. It counts '
     'results of look_back days before its own. downtimes and exclusions are JSON and list all that '
     'overlap the day, including those that do not count.';
+-- Finds the runs of one day.
 CREATE INDEX run_report_day ON run (report, day);
-COMMENT ON INDEX run_report_day IS 'Finds the runs of one day.';
 
 CREATE TABLE published_run (
     report text COLLATE "C" NOT NULL,
@@ -544,44 +540,12 @@ COMMENT ON TABLE candidate_run IS
     'The newest run of a day in a sealed month, which the next seal publishes. It is superseded '
     'from the start, but it is not swept.';
 
-CREATE TABLE endpoint_figure (
+CREATE TABLE figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text COLLATE "C" NOT NULL CHECK (level IN ('endpoint', 'service', 'function', 'site')),
     site text COLLATE "C" NOT NULL,
     service_flavour text COLLATE "C" NOT NULL,
     host_name text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour, host_name)
-);
-COMMENT ON TABLE endpoint_figure IS 'Figures of an endpoint at a site for one day.';
-
-CREATE TABLE service_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
-    service_flavour text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour)
-);
-COMMENT ON TABLE service_figure IS 'Figures of a service flavour at a site for one day.';
-
-CREATE TABLE function_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
     function text COLLATE "C" NOT NULL,
     availability numeric(8, 5),
     reliability numeric(8, 5),
@@ -592,25 +556,11 @@ CREATE TABLE function_figure (
     missing_s integer NOT NULL,
     downtime_s integer NOT NULL,
     excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, function)
+    PRIMARY KEY (run_id, level, site, service_flavour, host_name, function)
 );
-COMMENT ON TABLE function_figure IS 'Figures of a function of a site for one day.';
-
-CREATE TABLE site_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site)
-);
-COMMENT ON TABLE site_figure IS 'Figures of a site for one day.';
+COMMENT ON TABLE figure IS
+    'Figures of an endpoint, service flavour or function at a site, or of a site, for one day. '
+    'Unused parts of the key are empty.';
 
 CREATE TABLE group_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -633,7 +583,8 @@ CREATE TABLE group_site (
     weight integer NOT NULL,
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
-COMMENT ON TABLE group_site IS 'The sites of a group that a run expected, with their weights. All have a site_figure.';
+COMMENT ON TABLE group_site IS
+    'The sites of a group that a run expected, with their weights. All have a figure.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,
@@ -652,8 +603,8 @@ COMMENT ON TABLE timeline_segment IS
     'A status that held during [start_time, end_time) of the day. Unused parts of the key are '
     'empty. There is neither a unique nor a foreign key: a run writes hundreds of thousands of '
     'rows, and each of them only once.';
+-- Finds the timelines of one site.
 CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
-COMMENT ON INDEX timeline_segment_site IS 'Finds the timelines of one site.';
 
 CREATE TABLE report_change_row (
     change_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -667,8 +618,8 @@ CREATE TABLE report_change_row (
 );
 COMMENT ON TABLE report_change_row IS
     'A figure that differs from that of the previous run, old_run_id; names is JSON.';
+-- Finds the changes of one run.
 CREATE INDEX report_change_row_run ON report_change_row (run_id);
-COMMENT ON INDEX report_change_row_run IS 'Finds the changes of one run.';
 
 -- Archive ---------------------------------------------------------------------------------------
 
@@ -692,5 +643,5 @@ CREATE TABLE run_archive (
 );
 COMMENT ON TABLE run_archive IS
     'The days that a run read from the archive instead of from this database, and their versions.';
+-- Finds the versions of a day that runs have read.
 CREATE INDEX run_archive_day ON run_archive (day);
-COMMENT ON INDEX run_archive_day IS 'Finds the versions of a day that runs have read.';

@@ -192,47 +192,6 @@ COMMENT ON VIEW downtime IS
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).
 
-CREATE VIEW report_result AS
-SELECT
-    r.result_id,
-    r.instance_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan,
-    r.measured_at,
-    CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
-    s.name AS status,
-    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
-    r.status AS status_code,
-    r.source_id,
-    p.identity AS publisher,
-    r.received_at
-FROM metric_result AS r
-LEFT JOIN metric_instance AS i ON i.instance_id = r.instance_id
-LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-LEFT JOIN host AS h ON h.host_id = e.host_id
-LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-LEFT JOIN metric AS m ON m.metric_id = i.metric_id
-LEFT JOIN vo AS v ON v.vo_id = i.vo_id
-LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id
-LEFT JOIN metric_status AS s ON s.status = r.status
-LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
-LEFT JOIN result_source AS k ON k.source_id = r.source_id
-LEFT JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-COMMENT ON VIEW report_result IS
-    'Results with the ids and names that reports read. A query pays only for the names that it '
-    'uses: the planner removes an outer join whose columns are not used.';
-
-CREATE VIEW report_source AS
-SELECT k.source_id, p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-COMMENT ON VIEW report_source IS
-    'The publishers of results, by the source_id of report_result: for a few results, looking up '
-    'theirs is cheaper than the column publisher, which reads all sources.';
-
 CREATE VIEW report_instance AS
 SELECT
     i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
@@ -250,6 +209,37 @@ LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 COMMENT ON VIEW report_instance IS
     'Metric instances with their names, by the instance_id of report_result.';
+
+CREATE VIEW report_source AS
+SELECT k.source_id, p.identity AS publisher
+FROM result_source AS k
+JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+COMMENT ON VIEW report_source IS
+    'The publishers of results, by the source_id of report_result: for a few results, looking up '
+    'theirs is cheaper than the column publisher, which reads all sources.';
+
+CREATE VIEW report_result AS
+SELECT
+    r.result_id,
+    r.instance_id,
+    i.host_name, i.service_flavour, i.metric_name, i.vo, i.fqan,
+    r.measured_at,
+    CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
+    s.name AS status,
+    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
+    r.status AS status_code,
+    r.source_id,
+    p.identity AS publisher,
+    r.received_at
+FROM metric_result AS r
+LEFT JOIN report_instance AS i ON i.instance_id = r.instance_id
+LEFT JOIN metric_status AS s ON s.status = r.status
+LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
+LEFT JOIN result_source AS k ON k.source_id = r.source_id
+LEFT JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+COMMENT ON VIEW report_result IS
+    'Results with the ids and names that reports read. A query pays only for the names that it '
+    'uses: the planner removes an outer join whose columns are not used.';
 
 CREATE VIEW report_topology AS
 SELECT
@@ -299,19 +289,13 @@ CROSS JOIN LATERAL (
             -- The first of the statements from which on all have it.
             SELECT min(k.announced_at)
             FROM announced_downtime AS k
-            WHERE k.site_id = a.site_id
-                AND k.host_id = a.host_id
-                AND k.service_flavour_id = a.service_flavour_id
-                AND k.start_key = a.start_key
-                AND k.downtime_id = a.downtime_id
+            WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
+            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                 AND k.withdrawn_at IS NULL
                 AND NOT EXISTS (
                     SELECT FROM announced_downtime AS b
-                    WHERE b.site_id = a.site_id
-                        AND b.host_id = a.host_id
-                        AND b.service_flavour_id = a.service_flavour_id
-                        AND b.start_key = a.start_key
-                        AND b.downtime_id = a.downtime_id
+                    WHERE (b.site_id, b.host_id, b.service_flavour_id, b.start_key, b.downtime_id)
+                        = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                         AND b.withdrawn_at IS NULL
                         AND (
                             b.source IS NOT DISTINCT FROM 'hand', b.said_at,
@@ -332,11 +316,8 @@ CROSS JOIN LATERAL (
         SELECT DISTINCT bound.at
         FROM announced_downtime AS k
         CROSS JOIN LATERAL (VALUES (k.start_time), (k.end_time)) AS bound (at)
-        WHERE k.site_id = a.site_id
-            AND k.host_id = a.host_id
-            AND k.service_flavour_id = a.service_flavour_id
-            AND k.start_key = a.start_key
-            AND k.downtime_id = a.downtime_id
+        WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
+            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
             AND k.withdrawn_at IS NULL
             AND bound.at >= a.start_time
             AND bound.at < a.end_time
@@ -350,40 +331,18 @@ COMMENT ON VIEW report_downtime IS
 
 CREATE VIEW report_site_group AS
 SELECT
-    s.name AS site,
-    g.group_type,
-    g.name AS group_name,
-    m.weight, m.valid_from, m.valid_to,
-    CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
-    CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
-FROM site_group_member AS m
-JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id
-WHERE m.holds;
+    siteName AS site, groupType AS group_type, groupName AS group_name, weight,
+    validFrom AS valid_from, validTo AS valid_to,
+    CAST(extract(epoch FROM validFrom) AS bigint) AS valid_from_s,
+    CAST(extract(epoch FROM validTo) AS bigint) AS valid_to_s
+FROM siteGroup;
 COMMENT ON VIEW report_site_group IS 'Members of groups of sites, as announced.';
 
 CREATE VIEW report_site_contact AS
-SELECT
-    s.name AS site,
-    c.contact,
-    c.said_at AS announced_at
-FROM site_contact AS c
-JOIN site AS s ON s.site_id = c.site_id
-WHERE c.holds AND c.contact <> '';
+SELECT siteName AS site, contact, timestamp AS announced_at
+FROM siteContact
+WHERE contact IS NOT NULL;
 COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest announcement.';
-
-CREATE VIEW report_exclusion AS
-SELECT
-    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
-    end_time,
-    CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
-    CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
-    reason, who, added_at
-FROM exclusion
-WHERE removed_at IS NULL;
-COMMENT ON VIEW report_exclusion IS
-    'Periods that do not count in reports: the exclusions in force. An empty selector matches '
-    'everything.';
 
 CREATE VIEW exclusion_history AS
 SELECT
@@ -394,6 +353,16 @@ SELECT
     reason, who, added_at, removed_at, removed_by, removed_because
 FROM exclusion;
 COMMENT ON VIEW exclusion_history IS 'All exclusions, including those that were removed.';
+
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
+    end_time, start_s, end_s, reason, who, added_at
+FROM exclusion_history
+WHERE removed_at IS NULL;
+COMMENT ON VIEW report_exclusion IS
+    'Periods that do not count in reports: the exclusions in force. An empty selector matches '
+    'everything.';
 
 CREATE VIEW report_newest_result AS
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS result_id
@@ -416,41 +385,46 @@ COMMENT ON VIEW report_horizon IS
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the published run of each report and day.
 
-CREATE VIEW endpoint_availability AS
+CREATE VIEW published_figure AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
-    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until,
-    p.run_id
+    p.report, p.day, f.level, f.site, f.service_flavour, f.host_name, f.function, f.availability,
+    f.reliability, f.ok_s, f.warning_s, f.critical_s, f.unknown_s, f.missing_s, f.downtime_s,
+    f.excluded_s, r.until, p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
-JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+JOIN figure AS f ON f.run_id = p.run_id;
+COMMENT ON VIEW published_figure IS 'The figures of published runs.';
+
+CREATE VIEW endpoint_availability AS
+SELECT
+    report, day, site, service_flavour, host_name, availability, reliability, ok_s, warning_s,
+    critical_s, unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'endpoint';
 COMMENT ON VIEW endpoint_availability IS 'Availability of endpoints, by site and day.';
 
 CREATE VIEW service_availability AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN service_figure AS g ON g.run_id = p.run_id;
+    report, day, site, service_flavour, availability, reliability, ok_s, warning_s, critical_s,
+    unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'service';
 COMMENT ON VIEW service_availability IS 'Availability of service flavours, by site and day.';
 
 CREATE VIEW function_availability AS
 SELECT
-    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN function_figure AS g ON g.run_id = p.run_id;
+    report, day, site, function, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'function';
 COMMENT ON VIEW function_availability IS 'Availability of functions, by site and day.';
 
 CREATE VIEW site_availability AS
 SELECT
-    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
-    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN site_figure AS g ON g.run_id = p.run_id;
+    report, day, site, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'site';
 COMMENT ON VIEW site_availability IS 'Availability of sites, by day.';
 
 CREATE VIEW group_availability AS
@@ -473,7 +447,8 @@ SELECT
     m.report, m.month, m.site,
     CAST(round(100.0 * m.up_s / NULLIF(m.known_s, 0), 5) AS numeric(8, 5)) AS availability,
     CAST(round(100.0 * m.up_s / NULLIF(m.in_service_s, 0), 5) AS numeric(8, 5)) AS reliability,
-    CAST(round(100.0 * m.not_known_s / NULLIF(m.all_s, 0), 5) AS numeric(8, 5)) AS unknown,
+    CAST(round(100.0 * m.not_known_s / NULLIF(m.known_s + m.not_known_s, 0), 5) AS numeric(8, 5))
+        AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
     EXISTS (
@@ -481,29 +456,23 @@ SELECT
     ) AS sealed
 FROM (
     SELECT
-        p.report,
-        CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
-        g.site,
-        sum(g.ok_s + g.warning_s) AS up_s,
-        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
-        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
-        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
-        sum(
-            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
-            + g.excluded_s
-        ) AS all_s,
-        sum(g.ok_s) AS ok_s,
-        sum(g.warning_s) AS warning_s,
-        sum(g.critical_s) AS critical_s,
-        sum(g.unknown_s) AS unknown_s,
-        sum(g.missing_s) AS missing_s,
-        sum(g.downtime_s) AS downtime_s,
-        sum(g.excluded_s) AS excluded_s,
+        f.report,
+        CAST(date_trunc('month', CAST(f.day AS timestamp)) AS date) AS month,
+        f.site,
+        sum(f.ok_s + f.warning_s) AS up_s,
+        sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
+        sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s,
+        sum(f.unknown_s + f.missing_s + f.excluded_s) AS not_known_s,
+        sum(f.ok_s) AS ok_s,
+        sum(f.warning_s) AS warning_s,
+        sum(f.critical_s) AS critical_s,
+        sum(f.unknown_s) AS unknown_s,
+        sum(f.missing_s) AS missing_s,
+        sum(f.downtime_s) AS downtime_s,
+        sum(f.excluded_s) AS excluded_s,
         count(*) AS days,
-        max(r.until) AS until
-    FROM published_run AS p
-    JOIN run AS r ON r.run_id = p.run_id
-    JOIN site_figure AS g ON g.run_id = p.run_id
+        max(f.until) AS until
+    FROM site_availability AS f
     GROUP BY 1, 2, 3
 ) AS m;
 COMMENT ON VIEW site_month IS
@@ -547,7 +516,7 @@ FROM (
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
     FROM published_run AS p
     JOIN group_site AS g ON g.run_id = p.run_id
-    JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    JOIN figure AS f ON f.run_id = g.run_id AND f.level = 'site' AND f.site = g.site
     GROUP BY 1, 2, 3, 4, 5
 ) AS m
 JOIN (
@@ -585,37 +554,19 @@ SELECT
     count(*) - 1 AS changes,
     CASE WHEN count(*) > 1 THEN min(t.end_time) END AS first_change,
     CASE WHEN count(*) > 1 THEN max(t.start_time) END AS last_change,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'OK'), 0
-    ) AS ok_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'WARNING'), 0
-    ) AS warning_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'CRITICAL'), 0
-    ) AS critical_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'UNKNOWN'), 0
-    ) AS unknown_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'MISSING'), 0
-    ) AS missing_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'DOWNTIME'), 0
-    ) AS downtime_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'EXCLUDED'), 0
-    ) AS excluded_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'OK'), 0) AS ok_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'WARNING'), 0) AS warning_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'CRITICAL'), 0) AS critical_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'UNKNOWN'), 0) AS unknown_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'MISSING'), 0) AS missing_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'DOWNTIME'), 0) AS downtime_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'EXCLUDED'), 0) AS excluded_s,
     p.run_id
 FROM published_run AS p
-JOIN timeline_segment AS t ON t.run_id = p.run_id
+JOIN (
+    SELECT *, CAST(extract(epoch FROM end_time - start_time) AS integer) AS length_s
+    FROM timeline_segment
+) AS t ON t.run_id = p.run_id
 GROUP BY
     p.run_id, p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name,
     t.function;
@@ -637,14 +588,13 @@ SELECT
     CAST(extract(epoch FROM i.measured_at) AS bigint) AS measured_at_s,
     i.summary,
     (
-        SELECT p.identity
+        SELECT k.publisher
         FROM metric_instance AS n
         JOIN metric_result AS r
             ON r.instance_id = n.instance_id
             AND r.measured_at = i.measured_at
             AND r.status = i.status
-        JOIN result_source AS k ON k.source_id = r.source_id
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        JOIN report_source AS k ON k.source_id = r.source_id
         WHERE n.status_id = i.status_id
         ORDER BY r.result_id
         LIMIT 1
@@ -724,19 +674,8 @@ COMMENT ON VIEW operation_log IS
     'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';
 
 -- Archive ---------------------------------------------------------------------------------------
--- What `sam-db archive` reads besides the input views of reports: ids instead of names, which it
--- looks up once for each id, as most results share them.
-
-CREATE VIEW archive_result AS
-SELECT
-    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
-    summary, performance_data, message_id
-FROM metric_result;
-COMMENT ON VIEW archive_result IS 'Results with ids.';
-
-CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
-COMMENT ON VIEW archive_detail IS 'The long texts of results.';
+-- What `sam-db archive` reads besides the input views of reports, and the tables of results and
+-- gatherers: it looks names up once for each id, as most results share them.
 
 CREATE VIEW archive_source AS
 SELECT
@@ -746,10 +685,6 @@ SELECT
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;
 COMMENT ON VIEW archive_source IS 'The names of results by source_id; missing ones are empty.';
-
-CREATE VIEW archive_gatherer AS
-SELECT gatherer_id, gathered_at, monitoring_host FROM gatherer;
-COMMENT ON VIEW archive_gatherer IS 'The hosts on which probes ran, by gatherer_id.';
 
 CREATE VIEW report_archive AS
 SELECT a.run_id, r.report, r.day AS report_day, a.day, a.version

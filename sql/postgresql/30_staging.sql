@@ -33,6 +33,18 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 COMMENT ON FUNCTION is_time IS 'Whether a time is finite and in whole seconds.';
 
+CREATE FUNCTION demand_time(
+    attribute text, value timestamptz, may_miss boolean DEFAULT false
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT coalesce(is_time(value), may_miss) THEN
+        PERFORM demand(false, attribute, CAST(value AS text), 'is not a time');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION demand_time IS 'Reject the row unless the value is a time, or may be missing.';
+
 CREATE FUNCTION lock_names() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN

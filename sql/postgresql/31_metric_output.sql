@@ -39,9 +39,7 @@ BEGIN
             EXISTS (SELECT FROM metric_status WHERE name = r.metricStatus),
             'metricStatus', r.metricStatus, 'must be one of OK, WARNING, CRITICAL, UNKNOWN'
         );
-        PERFORM demand(
-            is_time(r.timestamp), 'timestamp', CAST(r.timestamp AS text), 'is not a time'
-        );
+        PERFORM demand_time('timestamp', r.timestamp);
     END LOOP;
 END
 $$;
@@ -480,12 +478,10 @@ END
 $$;
 COMMENT ON FUNCTION metricOutput_stage IS 'Trigger function: stages a result of a probe.';
 
+-- Prepare the staging table, stage results of probes, and store them.
 CREATE TRIGGER metricOutput_begin BEFORE INSERT ON metricOutput
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER metricOutput_begin ON metricOutput IS 'Prepares the staging table.';
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput
 FOR EACH ROW EXECUTE FUNCTION metricOutput_stage();
-COMMENT ON TRIGGER metricOutput_insert ON metricOutput IS 'Stages a result of a probe.';
 CREATE TRIGGER metricOutput_end AFTER INSERT ON metricOutput
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
-COMMENT ON TRIGGER metricOutput_end ON metricOutput IS 'Stores the staged results.';

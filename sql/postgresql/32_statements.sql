@@ -73,6 +73,26 @@ COMMENT ON FUNCTION mark_statement_days IS
     'with equal facts whose periods overlap differ only between their starts and between their ends; '
     'but a downtime may count as announced earlier, or later since a statement contradicts it.';
 
+CREATE FUNCTION prepare_statements(class text, target text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format($statement$
+        SELECT
+            make_names('site', array_agg(coalesce(siteName, ''))),
+            make_publishers(array_agg(identity_or_operator(publisher)))
+        FROM pg_temp.%I
+    $statement$, 'staged_' || class);
+    PERFORM lock_statements();
+    PERFORM make_temporary('new_' || target, format('LIKE %I', target));
+    PERFORM make_temporary('held_' || target, format('LIKE %I, place tid', target));
+    EXECUTE format('DELETE FROM pg_temp.%I', 'new_' || target);
+    EXECUTE format('DELETE FROM pg_temp.%I', 'held_' || target);
+END
+$$;
+COMMENT ON FUNCTION prepare_statements IS
+    'Create the missing sites and publishers of the staged rows, and the empty temporary tables of '
+    'store_statements(): new_<table>, which the caller fills, and held_<table>.';
+
 CREATE FUNCTION store_statements(
     class text, target text, key text[], content text[], begins text, ends text, facts text[]
 ) RETURNS integer
@@ -91,12 +111,6 @@ DECLARE
     staged bigint[];
     stored bigint[];
 BEGIN
-    PERFORM lock_statements();
-    PERFORM make_temporary(new_ones, format('LIKE %I', target));
-    PERFORM make_temporary(held, format('LIKE %I, place tid', target));
-    EXECUTE format('DELETE FROM pg_temp.%I', new_ones);
-    EXECUTE format('DELETE FROM pg_temp.%I', held);
-    EXECUTE format('INSERT INTO pg_temp.%I SELECT * FROM %I()', new_ones, class || '_staged');
     EXECUTE format('SELECT array_agg(statement_id ORDER BY statement_id) FROM pg_temp.%I', new_ones)
     INTO staged;
 
@@ -202,7 +216,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION store_statements IS
-    'Store the rows of <class>_staged() in a table with these columns as key and content; returns '
+    'Store the rows of new_<table> in the table, with these columns as key and content; returns '
     'how many were duplicates, which changed nothing. Reports read the facts of the statement that '
     'holds, from begins until ends.';
 
@@ -231,10 +245,27 @@ COMMENT ON FUNCTION stage_statement IS
 
 -- serviceEndpoint -------------------------------------------------------------------------------
 
-CREATE FUNCTION serviceEndpoint_staged() RETURNS SETOF endpoint_membership
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION serviceEndpoint_load() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    r record;
 BEGIN
-    RETURN QUERY
+    FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
+        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
+        PERFORM demand(r.hostName <> '', 'hostName', r.hostName, 'is not a host name');
+        PERFORM demand(
+            r.serviceFlavour <> '', 'serviceFlavour', r.serviceFlavour,
+            'is not a service flavour'
+        );
+        PERFORM demand_time('validFrom', r.validFrom);
+        PERFORM demand_time('validTo', r.validTo, may_miss => true);
+        PERFORM demand_time('timestamp', r.timestamp, may_miss => true);
+    END LOOP;
+    PERFORM make_names('vo', array_agg(coalesce(voName, ''))) FROM pg_temp.staged_serviceendpoint;
+    PERFORM make_endpoints(array_agg(lower(hostName)), array_agg(serviceFlavour))
+    FROM pg_temp.staged_serviceendpoint;
+    PERFORM prepare_statements('serviceendpoint', 'endpoint_membership');
+    INSERT INTO pg_temp.new_endpoint_membership
     SELECT
         nextval('statement_number'),
         s.validFrom,
@@ -258,41 +289,6 @@ BEGIN
         s.serviceURI, s.gridSite, s.production, s.monitored, s.source,
         CASE WHEN s.source IS NULL THEN s.messageId END
     FROM (SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid) AS s;
-END
-$$;
-COMMENT ON FUNCTION serviceEndpoint_staged IS
-    'The staged rows as rows of the table of the class.';
-
-CREATE FUNCTION serviceEndpoint_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE
-    r record;
-BEGIN
-    FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
-        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
-        PERFORM demand(r.hostName <> '', 'hostName', r.hostName, 'is not a host name');
-        PERFORM demand(
-            r.serviceFlavour <> '', 'serviceFlavour', r.serviceFlavour,
-            'is not a service flavour'
-        );
-        PERFORM demand(
-            is_time(r.validFrom), 'validFrom', CAST(r.validFrom AS text), 'is not a time'
-        );
-        PERFORM demand(
-            r.validTo IS NULL OR is_time(r.validTo),
-            'validTo', CAST(r.validTo AS text), 'is not a time'
-        );
-        PERFORM demand(
-            r.timestamp IS NULL OR is_time(r.timestamp),
-            'timestamp', CAST(r.timestamp AS text), 'is not a time'
-        );
-    END LOOP;
-    PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_serviceendpoint;
-    PERFORM make_names('vo', array_agg(coalesce(voName, ''))) FROM pg_temp.staged_serviceendpoint;
-    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
-    FROM pg_temp.staged_serviceendpoint;
-    PERFORM make_endpoints(array_agg(lower(hostName)), array_agg(serviceFlavour))
-    FROM pg_temp.staged_serviceendpoint;
     RETURN store_statements(
         'serviceendpoint', 'endpoint_membership',
         key => '{site_id, endpoint_id, vo_id, valid_from}',
@@ -306,22 +302,44 @@ $$;
 COMMENT ON FUNCTION serviceEndpoint_load IS
     'Store the staged endpoints; returns how many were duplicates, which changed nothing.';
 
+-- Prepare the staging table, stage the endpoints of sites, and store them.
 CREATE TRIGGER serviceEndpoint_begin BEFORE INSERT ON serviceEndpoint
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER serviceEndpoint_begin ON serviceEndpoint IS 'Prepares the staging table.';
 CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint
 FOR EACH ROW EXECUTE FUNCTION stage_statement();
-COMMENT ON TRIGGER serviceEndpoint_insert ON serviceEndpoint IS 'Stages an endpoint of a site.';
 CREATE TRIGGER serviceEndpoint_end AFTER INSERT ON serviceEndpoint
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
-COMMENT ON TRIGGER serviceEndpoint_end ON serviceEndpoint IS 'Stores the staged endpoints.';
 
 -- siteGroup -------------------------------------------------------------------------------------
 
-CREATE FUNCTION siteGroup_staged() RETURNS SETOF site_group_member
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION siteGroup_load() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    r record;
 BEGIN
-    RETURN QUERY
+    FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
+        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
+        PERFORM demand(r.groupName <> '', 'groupName', r.groupName, 'is not a group name');
+        PERFORM demand(r.groupType <> '', 'groupType', r.groupType, 'is not a group type');
+        PERFORM demand(
+            coalesce(r.weight, 0) >= 0, 'weight', CAST(r.weight AS text), 'is not a weight'
+        );
+        PERFORM demand_time('validFrom', r.validFrom);
+        PERFORM demand_time('validTo', r.validTo, may_miss => true);
+        PERFORM demand_time('timestamp', r.timestamp, may_miss => true);
+    END LOOP;
+    IF EXISTS (
+        SELECT FROM pg_temp.staged_sitegroup AS s
+        LEFT JOIN site_group AS g ON g.group_type = s.groupType AND g.name = s.groupName
+        WHERE g.site_group_id IS NULL
+    ) THEN
+        PERFORM lock_names();
+        INSERT INTO site_group (group_type, name)
+        SELECT DISTINCT groupType, groupName FROM pg_temp.staged_sitegroup ORDER BY 1, 2
+        ON CONFLICT (group_type, name) DO NOTHING;
+    END IF;
+    PERFORM prepare_statements('sitegroup', 'site_group_member');
+    INSERT INTO pg_temp.new_site_group_member
     SELECT
         nextval('statement_number'),
         s.validFrom,
@@ -339,47 +357,6 @@ BEGIN
         s.weight, false, s.validTo, CAST(NULL AS timestamptz), s.source,
         CASE WHEN s.source IS NULL THEN s.messageId END
     FROM (SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid) AS s;
-END
-$$;
-COMMENT ON FUNCTION siteGroup_staged IS 'The staged rows as rows of the table of the class.';
-
-CREATE FUNCTION siteGroup_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE
-    r record;
-BEGIN
-    FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
-        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
-        PERFORM demand(r.groupName <> '', 'groupName', r.groupName, 'is not a group name');
-        PERFORM demand(r.groupType <> '', 'groupType', r.groupType, 'is not a group type');
-        PERFORM demand(
-            coalesce(r.weight, 0) >= 0, 'weight', CAST(r.weight AS text), 'is not a weight'
-        );
-        PERFORM demand(
-            is_time(r.validFrom), 'validFrom', CAST(r.validFrom AS text), 'is not a time'
-        );
-        PERFORM demand(
-            r.validTo IS NULL OR is_time(r.validTo),
-            'validTo', CAST(r.validTo AS text), 'is not a time'
-        );
-        PERFORM demand(
-            r.timestamp IS NULL OR is_time(r.timestamp),
-            'timestamp', CAST(r.timestamp AS text), 'is not a time'
-        );
-    END LOOP;
-    PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitegroup;
-    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
-    FROM pg_temp.staged_sitegroup;
-    IF EXISTS (
-        SELECT FROM pg_temp.staged_sitegroup AS s
-        LEFT JOIN site_group AS g ON g.group_type = s.groupType AND g.name = s.groupName
-        WHERE g.site_group_id IS NULL
-    ) THEN
-        PERFORM lock_names();
-        INSERT INTO site_group (group_type, name)
-        SELECT DISTINCT groupType, groupName FROM pg_temp.staged_sitegroup ORDER BY 1, 2
-        ON CONFLICT (group_type, name) DO NOTHING;
-    END IF;
     RETURN store_statements(
         'sitegroup', 'site_group_member',
         key => '{site_id, site_group_id, valid_from}',
@@ -393,37 +370,15 @@ $$;
 COMMENT ON FUNCTION siteGroup_load IS
     'Store the staged members of groups; returns how many were duplicates, which changed nothing.';
 
+-- Prepare the staging table, stage the members of groups, and store them.
 CREATE TRIGGER siteGroup_begin BEFORE INSERT ON siteGroup
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER siteGroup_begin ON siteGroup IS 'Prepares the staging table.';
 CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup
 FOR EACH ROW EXECUTE FUNCTION stage_statement();
-COMMENT ON TRIGGER siteGroup_insert ON siteGroup IS 'Stages a member of a group.';
 CREATE TRIGGER siteGroup_end AFTER INSERT ON siteGroup
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
-COMMENT ON TRIGGER siteGroup_end ON siteGroup IS 'Stores the staged members of groups.';
 
 -- siteContact -----------------------------------------------------------------------------------
-
-CREATE FUNCTION siteContact_staged() RETURNS SETOF site_contact
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY
-    SELECT
-        nextval('statement_number'),
-        date_trunc('second', coalesce(s.timestamp, s.receivedAt, now())),
-        coalesce(s.receivedAt, now()),
-        (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName),
-        (
-            SELECT x.publisher_id FROM publisher AS x
-            WHERE x.identity = identity_or_operator(s.publisher)
-        ),
-        false, CAST(NULL AS timestamptz), coalesce(s.contact, ''), s.source,
-        CASE WHEN s.source IS NULL THEN s.messageId END
-    FROM (SELECT * FROM pg_temp.staged_sitecontact ORDER BY ctid) AS s;
-END
-$$;
-COMMENT ON FUNCTION siteContact_staged IS 'The staged rows as rows of the table of the class.';
 
 CREATE FUNCTION siteContact_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -436,14 +391,22 @@ BEGIN
             length(coalesce(r.contact, '')) <= 255,
             'contact', r.contact, 'is longer than 255 characters'
         );
-        PERFORM demand(
-            r.timestamp IS NULL OR is_time(r.timestamp),
-            'timestamp', CAST(r.timestamp AS text), 'is not a time'
-        );
+        PERFORM demand_time('timestamp', r.timestamp, may_miss => true);
     END LOOP;
-    PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitecontact;
-    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
-    FROM pg_temp.staged_sitecontact;
+    PERFORM prepare_statements('sitecontact', 'site_contact');
+    INSERT INTO pg_temp.new_site_contact
+    SELECT
+        nextval('statement_number'),
+        date_trunc('second', coalesce(s.timestamp, s.receivedAt, now())),
+        coalesce(s.receivedAt, now()),
+        (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName),
+        (
+            SELECT x.publisher_id FROM publisher AS x
+            WHERE x.identity = identity_or_operator(s.publisher)
+        ),
+        false, CAST(NULL AS timestamptz), coalesce(s.contact, ''), s.source,
+        CASE WHEN s.source IS NULL THEN s.messageId END
+    FROM (SELECT * FROM pg_temp.staged_sitecontact ORDER BY ctid) AS s;
     RETURN store_statements(
         'sitecontact', 'site_contact',
         key => '{site_id}', content => '{contact}', begins => '', ends => '', facts => '{}'
@@ -453,22 +416,45 @@ $$;
 COMMENT ON FUNCTION siteContact_load IS
     'Store the staged contacts; returns how many were duplicates, which changed nothing.';
 
+-- Prepare the staging table, stage the contacts of sites, and store them.
 CREATE TRIGGER siteContact_begin BEFORE INSERT ON siteContact
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER siteContact_begin ON siteContact IS 'Prepares the staging table.';
 CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact
 FOR EACH ROW EXECUTE FUNCTION stage_statement();
-COMMENT ON TRIGGER siteContact_insert ON siteContact IS 'Stages the contact of a site.';
 CREATE TRIGGER siteContact_end AFTER INSERT ON siteContact
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
-COMMENT ON TRIGGER siteContact_end ON siteContact IS 'Stores the staged contacts.';
 
 -- downtime --------------------------------------------------------------------------------------
 
-CREATE FUNCTION downtime_staged() RETURNS SETOF announced_downtime
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION downtime_load() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    r record;
 BEGIN
-    RETURN QUERY
+    FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
+        PERFORM demand(
+            concat(r.siteName, r.hostName) <> '', 'hostName', r.hostName,
+            'is not a host name, and siteName is missing'
+        );
+        PERFORM demand_time('startTime', r.startTime);
+        PERFORM demand_time('endTime', r.endTime);
+        PERFORM demand(
+            r.endTime >= r.startTime,
+            'endTime', CAST(r.endTime AS text), 'is before startTime'
+        );
+        PERFORM demand(
+            r.classification <> '', 'classification', r.classification,
+            'is not a classification'
+        );
+        PERFORM demand(r.severity <> '', 'severity', r.severity, 'is not a severity');
+        PERFORM demand_time('timestamp', r.timestamp, may_miss => true);
+    END LOOP;
+    PERFORM make_names('host', array_agg(coalesce(lower(hostName), '')))
+    FROM pg_temp.staged_downtime;
+    PERFORM make_names('service_flavour', array_agg(coalesce(serviceFlavour, '')))
+    FROM pg_temp.staged_downtime;
+    PERFORM prepare_statements('downtime', 'announced_downtime');
+    INSERT INTO pg_temp.new_announced_downtime
     SELECT
         nextval('statement_number'),
         CASE
@@ -497,45 +483,6 @@ BEGIN
         s.classification, s.severity, s.description, s.source,
         CASE WHEN s.source IS NULL THEN s.messageId END
     FROM (SELECT * FROM pg_temp.staged_downtime ORDER BY ctid) AS s;
-END
-$$;
-COMMENT ON FUNCTION downtime_staged IS 'The staged rows as rows of the table of the class.';
-
-CREATE FUNCTION downtime_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE
-    r record;
-BEGIN
-    FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
-        PERFORM demand(
-            concat(r.siteName, r.hostName) <> '', 'hostName', r.hostName,
-            'is not a host name, and siteName is missing'
-        );
-        PERFORM demand(
-            is_time(r.startTime), 'startTime', CAST(r.startTime AS text), 'is not a time'
-        );
-        PERFORM demand(is_time(r.endTime), 'endTime', CAST(r.endTime AS text), 'is not a time');
-        PERFORM demand(
-            r.endTime >= r.startTime,
-            'endTime', CAST(r.endTime AS text), 'is before startTime'
-        );
-        PERFORM demand(
-            r.classification <> '', 'classification', r.classification,
-            'is not a classification'
-        );
-        PERFORM demand(r.severity <> '', 'severity', r.severity, 'is not a severity');
-        PERFORM demand(
-            r.timestamp IS NULL OR is_time(r.timestamp),
-            'timestamp', CAST(r.timestamp AS text), 'is not a time'
-        );
-    END LOOP;
-    PERFORM make_names('site', array_agg(coalesce(siteName, ''))) FROM pg_temp.staged_downtime;
-    PERFORM make_names('host', array_agg(coalesce(lower(hostName), '')))
-    FROM pg_temp.staged_downtime;
-    PERFORM make_names('service_flavour', array_agg(coalesce(serviceFlavour, '')))
-    FROM pg_temp.staged_downtime;
-    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
-    FROM pg_temp.staged_downtime;
     RETURN store_statements(
         'downtime', 'announced_downtime',
         key => '{site_id, host_id, service_flavour_id, start_key, downtime_id}',
@@ -549,12 +496,10 @@ $$;
 COMMENT ON FUNCTION downtime_load IS
     'Store the staged downtimes; returns how many were duplicates, which changed nothing.';
 
+-- Prepare the staging table, stage announced downtimes, and store them.
 CREATE TRIGGER downtime_begin BEFORE INSERT ON downtime
 FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
-COMMENT ON TRIGGER downtime_begin ON downtime IS 'Prepares the staging table.';
 CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime
 FOR EACH ROW EXECUTE FUNCTION stage_statement();
-COMMENT ON TRIGGER downtime_insert ON downtime IS 'Stages an announced downtime.';
 CREATE TRIGGER downtime_end AFTER INSERT ON downtime
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
-COMMENT ON TRIGGER downtime_end ON downtime IS 'Stores the staged downtimes.';

@@ -57,14 +57,13 @@ $$;
 COMMENT ON FUNCTION exclusion_change IS
     'Trigger function: marks the days of new and removed exclusions.';
 
+-- Mark the days of exclusions.
 CREATE TRIGGER exclusion_insert AFTER INSERT ON exclusion
 REFERENCING NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
-COMMENT ON TRIGGER exclusion_insert ON exclusion IS 'Marks changed days.';
 CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion
 REFERENCING NEW TABLE AS new_rows
 FOR EACH STATEMENT EXECUTE FUNCTION exclusion_change();
-COMMENT ON TRIGGER exclusion_update ON exclusion IS 'Marks changed days.';
 
 -- The newest statuses ---------------------------------------------------------------------------
 -- A result newer than the newest one starts a status or extends the present one. An older result
@@ -366,9 +365,9 @@ $$;
 COMMENT ON FUNCTION keep_published IS
     'Trigger function: keeps the run that is published for a day of a sealed month.';
 
+-- Keeps the days of sealed months.
 CREATE TRIGGER published_run_change BEFORE INSERT OR UPDATE ON published_run
 FOR EACH ROW EXECUTE FUNCTION keep_published();
-COMMENT ON TRIGGER published_run_change ON published_run IS 'Keeps the days of sealed months.';
 
 CREATE FUNCTION keep_run() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
@@ -398,8 +397,8 @@ COMMENT ON FUNCTION keep_run IS
     'Trigger function: keeps what a run has read after it ended, and the state of a run that is '
     'published in a sealed month. A later change may leave its inputs the same.';
 
+-- Keeps what runs have read, and runs of sealed months.
 CREATE TRIGGER run_change BEFORE UPDATE ON run FOR EACH ROW EXECUTE FUNCTION keep_run();
-COMMENT ON TRIGGER run_change ON run IS 'Keeps what runs have read, and runs of sealed months.';
 
 CREATE FUNCTION keep_figures() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
@@ -418,30 +417,17 @@ $$;
 COMMENT ON FUNCTION keep_figures IS
     'Trigger function: lets figures be added only to a run that is running.';
 
-CREATE TRIGGER endpoint_figure_insert AFTER INSERT ON endpoint_figure
+-- Keep the figures, groups, timelines and changes of runs that have ended.
+CREATE TRIGGER figure_insert AFTER INSERT ON figure
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER endpoint_figure_insert ON endpoint_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER service_figure_insert AFTER INSERT ON service_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER service_figure_insert ON service_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER function_figure_insert AFTER INSERT ON function_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER function_figure_insert ON function_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER site_figure_insert AFTER INSERT ON site_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER site_figure_insert ON site_figure IS 'Keeps the figures of runs.';
 CREATE TRIGGER group_figure_insert AFTER INSERT ON group_figure
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER group_figure_insert ON group_figure IS 'Keeps the figures of runs.';
 CREATE TRIGGER group_site_insert AFTER INSERT ON group_site
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER group_site_insert ON group_site IS 'Keeps the groups of runs.';
 CREATE TRIGGER timeline_segment_insert AFTER INSERT ON timeline_segment
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER timeline_segment_insert ON timeline_segment IS 'Keeps the timelines of runs.';
 CREATE TRIGGER report_change_row_insert AFTER INSERT ON report_change_row
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER report_change_row_insert ON report_change_row IS 'Keeps the changes of runs.';
 
 CREATE FUNCTION sweep_runs() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -454,10 +440,7 @@ DECLARE
     );
 BEGIN
     DELETE FROM timeline_segment WHERE run_id = ANY (unseen);
-    DELETE FROM endpoint_figure WHERE run_id = ANY (unseen);
-    DELETE FROM service_figure WHERE run_id = ANY (unseen);
-    DELETE FROM function_figure WHERE run_id = ANY (unseen);
-    DELETE FROM site_figure WHERE run_id = ANY (unseen);
+    DELETE FROM figure WHERE run_id = ANY (unseen);
     DELETE FROM group_figure WHERE run_id = ANY (unseen);
     DELETE FROM group_site WHERE run_id = ANY (unseen);
 END
@@ -576,6 +559,6 @@ END
 $$;
 COMMENT ON FUNCTION keep_operations IS 'Trigger function: keeps the rows of operation.';
 
+-- Keeps operations, from the owner too.
 CREATE TRIGGER operation_change BEFORE UPDATE OR DELETE OR TRUNCATE ON operation
 FOR EACH STATEMENT EXECUTE FUNCTION keep_operations();
-COMMENT ON TRIGGER operation_change ON operation IS 'Keeps operations, from the owner too.';

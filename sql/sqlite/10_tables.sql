@@ -264,8 +264,9 @@ CREATE TABLE fold_news (
 -- never changed. Of the statements about one key one holds (see 32_statements.sql).
 --
 -- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
--- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. rank orders them,
--- together with statement_id; content is all that is said about a key.
+-- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. It is about a site
+-- and a key; rank orders statements, together with statement_id; content is all that is said about
+-- a key, and said all in which a publisher may repeat itself.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
 -- until further notice. grid_site is the site that others know it by, where a VO names sites of its
@@ -288,12 +289,13 @@ CREATE TABLE endpoint_membership (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(endpoint_id, vo_id, valid_from)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, service_uri, grid_site, production, monitored))
+    content text AS (json_array(valid_to, service_uri, grid_site, production, monitored)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX endpoint_membership_key
-    ON endpoint_membership (site_id, endpoint_id, vo_id, valid_from);
+CREATE INDEX endpoint_membership_key ON endpoint_membership (site_id, key);
 
 -- A site belongs to a group during [valid_from, valid_to).
 CREATE TABLE site_group_member (
@@ -310,11 +312,13 @@ CREATE TABLE site_group_member (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(site_group_id, valid_from)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, weight))
+    content text AS (json_array(valid_to, weight)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX site_group_member_key ON site_group_member (site_id, site_group_id, valid_from);
+CREATE INDEX site_group_member_key ON site_group_member (site_id, key);
 
 -- Who to call about a site. An empty contact was removed.
 CREATE TABLE site_contact (
@@ -328,11 +332,13 @@ CREATE TABLE site_contact (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (''),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (contact)
+    content text AS (contact),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX site_contact_key ON site_contact (site_id);
+CREATE INDEX site_contact_key ON site_contact (site_id, key);
 
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
 -- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
@@ -358,12 +364,13 @@ CREATE TABLE announced_downtime (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(host_id, service_flavour_id, start_key, downtime_id)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(start_time, end_time, classification, severity, description))
+    content text AS (json_array(start_time, end_time, classification, severity, description)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX announced_downtime_key
-    ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
+CREATE INDEX announced_downtime_key ON announced_downtime (site_id, key);
 
 -- A call, like new_result: marks the days on which a statement that holds from now on differs from
 -- the one that has held; old_start is NULL if there was none. is_downtime: it counts on each day that
@@ -588,45 +595,14 @@ CREATE TABLE candidate_run (
     PRIMARY KEY (report, day)
 ) STRICT;
 
--- Figures of an endpoint at a site for one day.
-CREATE TABLE endpoint_figure (
+-- Figures of an endpoint, service flavour or function at a site, or of a site, for one day. Unused
+-- parts of the key are empty.
+CREATE TABLE figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text NOT NULL CHECK (level IN ('endpoint', 'service', 'function', 'site')),
     site text NOT NULL,
     service_flavour text NOT NULL,
     host_name text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour, host_name)
-) STRICT;
-
--- Figures of a service flavour at a site for one day.
-CREATE TABLE service_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
-    service_flavour text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour)
-) STRICT;
-
--- Figures of a function of a site for one day.
-CREATE TABLE function_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
     function text NOT NULL,
     availability real,
     reliability real,
@@ -637,23 +613,7 @@ CREATE TABLE function_figure (
     missing_s integer NOT NULL,
     downtime_s integer NOT NULL,
     excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, function)
-) STRICT;
-
--- Figures of a site for one day.
-CREATE TABLE site_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site)
+    PRIMARY KEY (run_id, level, site, service_flavour, host_name, function)
 ) STRICT;
 
 -- Weighted means of a group of sites for one day, and how many of its sites had a value.
@@ -668,7 +628,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 ) STRICT;
 
--- The sites of a group that a run expected, with their weights. All have a site_figure.
+-- The sites of a group that a run expected, with their weights. All have a figure.
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,

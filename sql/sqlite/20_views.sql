@@ -188,6 +188,30 @@ WHERE holds;
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).
 
+-- Metric instances with their names, by the instance_id of report_result.
+CREATE VIEW report_instance AS
+SELECT
+    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+LEFT JOIN host AS h ON h.host_id = e.host_id
+LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+LEFT JOIN metric AS m ON m.metric_id = i.metric_id
+LEFT JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
+
+-- The publishers of results, by the source_id of report_result: for a few results, looking up
+-- theirs is cheaper than the column publisher.
+CREATE VIEW report_source AS
+SELECT k.source_id, p.identity AS publisher
+FROM result_source AS k
+JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+
 -- Results with the ids and names that reports read. A query pays only for the names that it uses:
 -- SQLite removes an unused outer join, but not a chain of them, hence the sub-queries.
 CREATE VIEW report_result AS
@@ -232,40 +256,11 @@ SELECT
     g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
     r.status AS status_code,
     r.source_id,
-    (
-        SELECT p.identity
-        FROM result_source AS k
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
-        WHERE k.source_id = r.source_id
-    ) AS publisher,
+    (SELECT k.publisher FROM report_source AS k WHERE k.source_id = r.source_id) AS publisher,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.received_at, 'unixepoch') AS received_at
 FROM metric_result AS r
 LEFT JOIN metric_status AS s ON s.status = r.status
 LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
-
--- The publishers of results, by the source_id of report_result: for a few results, looking up theirs
--- is cheaper than the column publisher.
-CREATE VIEW report_source AS
-SELECT k.source_id, p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-
--- Metric instances with their names, by the instance_id of report_result.
-CREATE VIEW report_instance AS
-SELECT
-    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan
-FROM metric_instance AS i
-LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-LEFT JOIN host AS h ON h.host_id = e.host_id
-LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-LEFT JOIN metric AS m ON m.metric_id = i.metric_id
-LEFT JOIN vo AS v ON v.vo_id = i.vo_id
-LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
 -- Endpoints of sites, as announced. production and monitored are as sent; NULL means yes.
 CREATE VIEW report_topology AS
@@ -314,20 +309,12 @@ FROM (
             SELECT min(k.announced_at)
             FROM announced_downtime AS a
             JOIN announced_downtime AS k
-                ON k.site_id = a.site_id
-                AND k.host_id = a.host_id
-                AND k.service_flavour_id = a.service_flavour_id
-                AND k.start_key = a.start_key
-                AND k.downtime_id = a.downtime_id
+                ON (k.site_id, k.key) = (a.site_id, a.key)
                 AND k.withdrawn_at IS NULL
             WHERE a.statement_id = edge.statement_id
                 AND NOT EXISTS (
                     SELECT 1 FROM announced_downtime AS b
-                    WHERE b.site_id = a.site_id
-                        AND b.host_id = a.host_id
-                        AND b.service_flavour_id = a.service_flavour_id
-                        AND b.start_key = a.start_key
-                        AND b.downtime_id = a.downtime_id
+                    WHERE (b.site_id, b.key) = (a.site_id, a.key)
                         AND b.withdrawn_at IS NULL
                         AND (b.rank, b.statement_id) >= (k.rank, k.statement_id)
                         AND (
@@ -345,11 +332,7 @@ FROM (
             CASE side.is_end WHEN 0 THEN k.start_time ELSE k.end_time END AS at
         FROM announced_downtime AS a
         JOIN announced_downtime AS k
-            ON k.site_id = a.site_id
-            AND k.host_id = a.host_id
-            AND k.service_flavour_id = a.service_flavour_id
-            AND k.start_key = a.start_key
-            AND k.downtime_id = a.downtime_id
+            ON (k.site_id, k.key) = (a.site_id, a.key)
             AND k.withdrawn_at IS NULL
         CROSS JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) AS side
         WHERE a.holds
@@ -366,43 +349,16 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 -- Members of groups of sites, as announced.
 CREATE VIEW report_site_group AS
 SELECT
-    s.name AS site,
-    g.group_type,
-    g.name AS group_name,
-    m.weight,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
-    m.valid_from AS valid_from_s,
-    m.valid_to AS valid_to_s
-FROM site_group_member AS m
-JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id
-WHERE m.holds;
+    siteName AS site, groupType AS group_type, groupName AS group_name, weight,
+    validFrom AS valid_from, validTo AS valid_to,
+    unixepoch(validFrom) AS valid_from_s, unixepoch(validTo) AS valid_to_s
+FROM siteGroup;
 
 -- Who to call about a site: the newest announcement.
 CREATE VIEW report_site_contact AS
-SELECT
-    s.name AS site,
-    c.contact,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.said_at, 'unixepoch') AS announced_at
-FROM site_contact AS c
-JOIN site AS s ON s.site_id = c.site_id
-WHERE c.holds AND c.contact <> '';
-
--- Periods that do not count in reports: the exclusions in force. An empty selector matches
--- everything.
-CREATE VIEW report_exclusion AS
-SELECT
-    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name,
-    strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
-    strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
-    start_time AS start_s,
-    end_time AS end_s,
-    reason,
-    who,
-    strftime('%Y-%m-%dT%H:%M:%SZ', added_at, 'unixepoch') AS added_at
-FROM exclusion
-WHERE removed_at IS NULL;
+SELECT siteName AS site, contact, timestamp AS announced_at
+FROM siteContact
+WHERE contact IS NOT NULL;
 
 -- All exclusions, including those that were removed.
 CREATE VIEW exclusion_history AS
@@ -419,6 +375,15 @@ SELECT
     removed_by,
     removed_because
 FROM exclusion;
+
+-- Periods that do not count in reports: the exclusions in force. An empty selector matches
+-- everything.
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
+    end_time, start_s, end_s, reason, who, added_at
+FROM exclusion_history
+WHERE removed_at IS NULL;
 
 -- The last result_id assigned. A run reads no result beyond it.
 CREATE VIEW report_newest_result AS
@@ -464,49 +429,49 @@ SELECT day FROM horizon;
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the published run of each report and day.
 
--- Availability of endpoints, by site and day.
-CREATE VIEW endpoint_availability AS
+-- The figures of published runs.
+CREATE VIEW published_figure AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
-    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
+    p.report, p.day, f.level, f.site, f.service_flavour, f.host_name, f.function, f.availability,
+    f.reliability, f.ok_s, f.warning_s, f.critical_s, f.unknown_s, f.missing_s, f.downtime_s,
+    f.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
-JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+JOIN figure AS f ON f.run_id = p.run_id;
+
+-- Availability of endpoints, by site and day.
+CREATE VIEW endpoint_availability AS
+SELECT
+    report, day, site, service_flavour, host_name, availability, reliability, ok_s, warning_s,
+    critical_s, unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'endpoint';
 
 -- Availability of service flavours, by site and day.
 CREATE VIEW service_availability AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN service_figure AS g ON g.run_id = p.run_id;
+    report, day, site, service_flavour, availability, reliability, ok_s, warning_s, critical_s,
+    unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'service';
 
 -- Availability of functions, by site and day.
 CREATE VIEW function_availability AS
 SELECT
-    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN function_figure AS g ON g.run_id = p.run_id;
+    report, day, site, function, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'function';
 
 -- Availability of sites, by day.
 CREATE VIEW site_availability AS
 SELECT
-    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
-    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN site_figure AS g ON g.run_id = p.run_id;
+    report, day, site, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'site';
 
 -- Availability of groups of sites, by day.
 CREATE VIEW group_availability AS
@@ -530,37 +495,32 @@ SELECT
     m.report, m.month, m.site,
     (20000000 * m.up_s + m.known_s) / NULLIF(2 * m.known_s, 0) / 100000.0 AS availability,
     (20000000 * m.up_s + m.in_service_s) / NULLIF(2 * m.in_service_s, 0) / 100000.0 AS reliability,
-    (20000000 * m.not_known_s + m.all_s) / NULLIF(2 * m.all_s, 0) / 100000.0 AS unknown,
+    (20000000 * m.not_known_s + m.known_s + m.not_known_s)
+        / NULLIF(2 * (m.known_s + m.not_known_s), 0) / 100000.0 AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.until, 'unixepoch') AS until,
+    m.until,
     EXISTS (
         SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
     ) AS sealed
 FROM (
     SELECT
-        p.report,
-        date(p.day, 'start of month') AS month,
-        g.site,
-        sum(g.ok_s + g.warning_s) AS up_s,
-        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
-        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
-        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
-        sum(
-            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
-            + g.excluded_s
-        ) AS all_s,
-        sum(g.ok_s) AS ok_s,
-        sum(g.warning_s) AS warning_s,
-        sum(g.critical_s) AS critical_s,
-        sum(g.unknown_s) AS unknown_s,
-        sum(g.missing_s) AS missing_s,
-        sum(g.downtime_s) AS downtime_s,
-        sum(g.excluded_s) AS excluded_s,
+        f.report,
+        date(f.day, 'start of month') AS month,
+        f.site,
+        sum(f.ok_s + f.warning_s) AS up_s,
+        sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
+        sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s,
+        sum(f.unknown_s + f.missing_s + f.excluded_s) AS not_known_s,
+        sum(f.ok_s) AS ok_s,
+        sum(f.warning_s) AS warning_s,
+        sum(f.critical_s) AS critical_s,
+        sum(f.unknown_s) AS unknown_s,
+        sum(f.missing_s) AS missing_s,
+        sum(f.downtime_s) AS downtime_s,
+        sum(f.excluded_s) AS excluded_s,
         count(*) AS days,
-        max(r.until) AS until
-    FROM published_run AS p
-    JOIN run AS r ON r.run_id = p.run_id
-    JOIN site_figure AS g ON g.run_id = p.run_id
+        max(f.until) AS until
+    FROM site_availability AS f
     GROUP BY 1, 2, 3
 ) AS m;
 
@@ -600,7 +560,7 @@ FROM (
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
     FROM published_run AS p
     JOIN group_site AS g ON g.run_id = p.run_id
-    JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    JOIN figure AS f ON f.run_id = g.run_id AND f.level = 'site' AND f.site = g.site
     GROUP BY 1, 2, 3, 4, 5
 ) AS m
 JOIN (
@@ -825,14 +785,13 @@ SELECT
     i.measured_at AS measured_at_s,
     i.summary,
     (
-        SELECT p.identity
+        SELECT k.publisher
         FROM metric_instance AS n
         JOIN metric_result AS r
             ON r.instance_id = n.instance_id
             AND r.measured_at = i.measured_at
             AND r.status = i.status
-        JOIN result_source AS k ON k.source_id = r.source_id
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        JOIN report_source AS k ON k.source_id = r.source_id
         WHERE n.status_id = i.status_id
         ORDER BY r.result_id
         LIMIT 1
@@ -924,19 +883,8 @@ SELECT
 FROM operation;
 
 -- Archive ---------------------------------------------------------------------------------------
--- What `sam-db archive` reads besides the input views of reports: ids instead of names, which it
--- looks up once for each id, as most results share them.
-
--- Results with ids.
-CREATE VIEW archive_result AS
-SELECT
-    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
-    summary, performance_data, message_id
-FROM metric_result;
-
--- The long texts of results.
-CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
+-- What `sam-db archive` reads besides the input views of reports, and the tables of results and
+-- gatherers: it looks names up once for each id, as most results share them.
 
 -- The names of results by source_id; missing ones are empty.
 CREATE VIEW archive_source AS
@@ -946,10 +894,6 @@ SELECT
     p.identity AS publisher
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-
--- The hosts on which probes ran, by gatherer_id.
-CREATE VIEW archive_gatherer AS
-SELECT gatherer_id, gathered_at, monitoring_host FROM gatherer;
 
 -- The versions of archived days that runs have read instead of the database.
 CREATE VIEW report_archive AS

@@ -5,7 +5,8 @@
 -- nothing. Results with the same natural key that differ in status, summary, performance data or
 -- details stand side by side, whoever sent them; one that equals a stored result is a redelivery.
 --
--- A time is accepted if parsing and formatting leave it unchanged: only YYYY-MM-DDThh:mm:ssZ.
+-- A time is accepted if parsing and formatting leave it unchanged: only YYYY-MM-DDThh:mm:ssZ. A
+-- modifier ('+0 days') makes strftime() carry a day that the month does not have into the next one.
 
 -- Joins the names of a result, and passes it to new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN

@@ -46,14 +46,11 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
         WHEN coalesce(NEW.serviceFlavour, '') = ''
             THEN RAISE(ABORT, 'serviceFlavour: is not a service flavour')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom, '+0 days')
             THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.validTo
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo, '+0 days')
             THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -64,9 +61,7 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     INSERT INTO service_flavour (name) VALUES (NEW.serviceFlavour) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (coalesce(NEW.voName, '')) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
     INSERT INTO endpoint (host_id, service_flavour_id)
     SELECT h.host_id, f.service_flavour_id
@@ -101,15 +96,13 @@ END;
 CREATE TRIGGER endpoint_membership_repeat BEFORE INSERT ON endpoint_membership
 WHEN EXISTS (
     SELECT 1 FROM endpoint_membership AS k
-    WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM endpoint_membership
-                WHERE (site_id, endpoint_id, vo_id, valid_from)
-                        = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -121,8 +114,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -132,18 +125,14 @@ CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BE
             IS (NEW.service_uri, NEW.grid_site, NEW.production, NEW.monitored)
     FROM (SELECT 1)
     LEFT JOIN endpoint_membership AS k
-        ON k.holds
-        AND (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
     UPDATE endpoint_membership SET holds = NOT holds
-    WHERE (site_id, endpoint_id, vo_id, valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM endpoint_membership AS k
-            WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-                    = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
@@ -156,14 +145,8 @@ CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BE
                     AND lead(said) OVER w = said
                     AND lag(received_at) OVER w <= received_at
                     AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM endpoint_membership
-                WHERE (site_id, endpoint_id, vo_id, valid_from)
-                        = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
-            )
+            FROM endpoint_membership
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
             WINDOW w AS (ORDER BY rank, statement_id)
         )
         WHERE is_between
@@ -181,14 +164,11 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
         WHEN NEW.weight < 0 OR NEW.weight GLOB '*[^0-9]*' OR NEW.weight = ''
             THEN RAISE(ABORT, 'weight: is not a weight')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom, '+0 days')
             THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.validTo
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo, '+0 days')
             THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -198,9 +178,7 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     INSERT INTO site_group (group_type, name) VALUES (NEW.groupType, NEW.groupName)
     ON CONFLICT (group_type, name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO site_group_member (
@@ -224,15 +202,13 @@ END;
 CREATE TRIGGER site_group_member_repeat BEFORE INSERT ON site_group_member
 WHEN EXISTS (
     SELECT 1 FROM site_group_member AS k
-    WHERE (k.site_id, k.site_group_id, k.valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM site_group_member
-                WHERE (site_id, site_group_id, valid_from)
-                        = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -244,8 +220,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -254,18 +230,14 @@ CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
         k.weight IS NEW.weight
     FROM (SELECT 1)
     LEFT JOIN site_group_member AS k
-        ON k.holds
-        AND (k.site_id, k.site_group_id, k.valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
     UPDATE site_group_member SET holds = NOT holds
-    WHERE (site_id, site_group_id, valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM site_group_member AS k
-            WHERE (k.site_id, k.site_group_id, k.valid_from)
-                    = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
@@ -278,14 +250,8 @@ CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
                     AND lead(said) OVER w = said
                     AND lag(received_at) OVER w <= received_at
                     AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM site_group_member
-                WHERE (site_id, site_group_id, valid_from)
-                        = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
-            )
+            FROM site_group_member
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
             WINDOW w AS (ORDER BY rank, statement_id)
         )
         WHERE is_between
@@ -300,8 +266,7 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
         WHEN length(NEW.contact) > 255
             THEN RAISE(ABORT, 'contact: is longer than 255 characters')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -309,9 +274,7 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO site_contact (
@@ -333,13 +296,13 @@ END;
 CREATE TRIGGER site_contact_repeat BEFORE INSERT ON site_contact
 WHEN EXISTS (
     SELECT 1 FROM site_contact AS k
-    WHERE k.site_id = NEW.site_id
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM site_contact
-                WHERE site_id = NEW.site_id
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -351,15 +314,15 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER site_contact_insert AFTER INSERT ON site_contact BEGIN
     UPDATE site_contact SET holds = NOT holds
-    WHERE site_id = NEW.site_id
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM site_contact AS k
-            WHERE k.site_id = NEW.site_id
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
@@ -372,13 +335,8 @@ CREATE TRIGGER site_contact_insert AFTER INSERT ON site_contact BEGIN
                     AND lead(said) OVER w = said
                     AND lag(received_at) OVER w <= received_at
                     AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM site_contact
-                WHERE site_id = NEW.site_id
-            )
+            FROM site_contact
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
             WINDOW w AS (ORDER BY rank, statement_id)
         )
         WHERE is_between
@@ -393,19 +351,16 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
             THEN RAISE(ABORT, 'hostName: is not a host name, and siteName is missing')
         WHEN NEW.startTime IS NULL
-            OR NEW.startTime
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
+            OR NEW.startTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.startTime, '+0 days')
             THEN RAISE(ABORT, 'startTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime IS NULL
-            OR NEW.endTime
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
+            OR NEW.endTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.endTime, '+0 days')
             THEN RAISE(ABORT, 'endTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
         WHEN coalesce(NEW.classification, '') = ''
             THEN RAISE(ABORT, 'classification: is not a classification')
         WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is not a severity')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -417,9 +372,7 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     INSERT INTO service_flavour (name) VALUES (coalesce(NEW.serviceFlavour, ''))
     ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO announced_downtime (
@@ -455,15 +408,13 @@ END;
 CREATE TRIGGER announced_downtime_repeat BEFORE INSERT ON announced_downtime
 WHEN EXISTS (
     SELECT 1 FROM announced_downtime AS k
-    WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM announced_downtime
-                WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-                        = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -475,8 +426,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -489,21 +440,17 @@ CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGI
             AND (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id)
     FROM (SELECT 1)
     LEFT JOIN announced_downtime AS k
-        ON k.holds
-        AND (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL
         OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id)
         OR k.content IS NOT NEW.content
         OR NEW.announced_at < k.announced_at;
     UPDATE announced_downtime SET holds = NOT holds
-    WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM announced_downtime AS k
-            WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-                    = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
@@ -516,14 +463,8 @@ CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGI
                     AND lead(said) OVER w = said
                     AND lag(received_at) OVER w <= received_at
                     AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM announced_downtime
-                WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-                        = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
-            )
+            FROM announced_downtime
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
             WINDOW w AS (ORDER BY rank, statement_id)
         )
         WHERE is_between

@@ -49,7 +49,7 @@ from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import Loader, Loading, load, load_all
 from tests.benchmarks.common import (
     DISK,
     IDLE,
@@ -418,7 +418,8 @@ def policy_costs(road: Road, sizes: Sizes) -> bool:
             batch = list(islice(results, BATCH))
             own = authority if name == "with" else None
             began = time.process_time()
-            loaded = load(engine, catalogue, batch, datetime.now(UTC), authority=own)
+            loader = Loader(engine, catalogue, authority=own)
+            loaded = load_all(Loading(loader, batch, datetime.now(UTC)))
             if turn >= 0:  # those before fill the caches
                 used[name].append(time.process_time() - began)
             check("rows, refusals", (loaded.rows, list(loaded.refusals)), (BATCH, []))

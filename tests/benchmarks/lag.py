@@ -17,7 +17,7 @@ from statistics import quantiles
 from sqlalchemy import text
 
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.net.stomp_frame import encode
+from sam_pipeline.schema.net.stomp.frame import encode
 from sam_pipeline.sql.database.engine import reading
 from tests.benchmarks.common import check
 from tests.benchmarks.road import DESTINATION, Road, single

@@ -27,8 +27,8 @@ from tests.services.activemq import running_activemq
 SPOOL_BOUND = 5.0
 BROKER_BOUND = 9.0
 RESULT = "result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE"
-SOURCES = ("pyproject.toml", "README.md", "LICENSE")
-ROOMS = ("schema", "publisher", "sql", "consumer", "spark_jobs", ".names")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+ROOMS = ("schema", "publisher", "sql", "consumer", "spark_jobs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def installed(venv: Path) -> str:
         for source in SOURCES:
             shutil.copy(ROOT / source, copy)
         for room in ROOMS:
-            shutil.copytree(ROOT / room, copy / room, symlinks=True)
+            shutil.copytree(ROOT / room, copy / room)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
         subprocess.run([*pip, "install", "--quiet", "--no-deps", str(copy)], check=True)
     return python

@@ -26,7 +26,7 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.net.stomp.session import SessionLost, StompSession
 from sam_pipeline.schema.net.target import TlsFiles as ClientFiles
 from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -14,8 +14,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote_plus
 
-from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import DATABASE, BatchRule, Inbox, MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.door_config import DoorConfig

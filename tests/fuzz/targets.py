@@ -6,17 +6,19 @@ import base64
 import json
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sam_pipeline.consumer.sources.stomp.lenient_reader import KEPT_NAMES, LenientReader
+from sam_pipeline.consumer.sources.stomp.session import refused
 from sam_pipeline.publisher.probe.fifo import Lines
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of
-from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.long_head import KEPT_NAMES
+from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.records.check_result import (
     CheckResult,
     Naming,
@@ -127,39 +129,36 @@ def _read_element(content: bytes, chance: random.Random) -> None:
 
 def _read_frames(data: bytes, chance: random.Random) -> None:
     reader = FrameReader(MAX_HEAD_BYTES, MAX_BODY_BYTES)
-    try:
-        while data:
-            size = chance.randint(1, len(data))
-            for frame in reader.feed(data[:size]):
-                assert len(frame.body) <= MAX_BODY_BYTES
-                assert sum(map(len, frame.headers)) <= MAX_HEAD_BYTES
-            data = data[size:]
-    except FrameError:
-        pass
+    for frame in _fed(reader, data, chance):
+        assert len(frame.body) <= MAX_BODY_BYTES
+        assert sum(map(len, frame.headers)) <= MAX_HEAD_BYTES
+        assert isinstance(frame, Frame) or (frame.is_last and frame.problem)
 
 
 def _read_frames_leniently(data: bytes, chance: random.Random) -> None:
-    reader = LenientReader(MAX_BODY_BYTES)
+    reader = FrameReader(max_body_bytes=MAX_BODY_BYTES, lenient=True)
     if chance.randrange(2):
         reader.be_wary()
     if not chance.randrange(4):
         data = data.replace(b"\n\n", b"\n" + b"long:" + b"x" * 70_000 + b"\n\n", 1)
-    try:
-        while data:
-            size = chance.randint(1, len(data))
-            for frame in reader.feed(data[:size]):
-                assert len(frame.body) <= KEPT_BYTES
-                if frame.fault is None:
-                    continue
-                assert frame.command in ("MESSAGE", "ERROR")
-                message = frame.fault.refused(Message(frame.headers, frame.body))
-                assert refusal_of(message), "a fault without a reason"
-                assert len(message.body) <= KEPT_BYTES
-                if "of them are kept" in frame.fault.problem:
-                    assert frame.headers.keys() <= KEPT_NAMES
-            data = data[size:]
-    except FrameError as error:
-        assert str(error)
+    for frame in _fed(reader, data, chance):
+        assert len(frame.body) <= KEPT_BYTES
+        if isinstance(frame, Frame):
+            continue
+        assert frame.is_last or frame.command in ("MESSAGE", "ERROR")
+        message = refused(Message(frame.headers, frame.body), frame)
+        assert refusal_of(message), "a fault without a reason"
+        assert len(message.body) <= KEPT_BYTES
+        if "of them are kept" in frame.problem:
+            assert frame.headers.keys() <= KEPT_NAMES
+
+
+def _fed(reader: FrameReader, data: bytes, chance: random.Random) -> Iterator[Frame | Fault]:
+    """What the reader makes of the data, in pieces of any size."""
+    while data:
+        size = chance.randint(1, len(data))
+        yield from reader.feed(data[:size])
+        data = data[size:]
 
 
 def _headers(chance: random.Random, required: Mapping[str, str]) -> dict[str, str]:

@@ -118,7 +118,7 @@ def run_all(
         with tempfile.TemporaryDirectory(prefix="sam-mutants-") as directory:
             threads = []
             for number in range(jobs):
-                copy = copied(root, Path(directory, str(number)))
+                copy = copied(root, Path(directory, str(number), "sam_pipeline"))
                 threads.append(threading.Thread(target=work, args=[copy]))
                 threads[-1].start()
             for thread in threads:
@@ -174,7 +174,7 @@ def failed_test(copy: Path, arguments: Sequence[str], timeout_s: float) -> str:
         done = subprocess.run(
             command,
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / ".names"), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -201,7 +201,8 @@ def record(mutants: Sequence[Mutant], root: Path) -> dict[str, list[str]]:
         command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal"]
         command += ["-p", "tests.mutants.recording", "--cov", f"--cov-config={settings}"]
         command += ["--cov-context=test", "--cov-report="]
-        names = {"PYTHONPATH": str(root / ".names"), SETTINGS: str(settings)}
+        Path(name, "sam_pipeline").symlink_to(root)
+        names = {"PYTHONPATH": name, SETTINGS: str(settings)}
         subprocess.run(command, cwd=root, env={**os.environ, **names}, check=False)
         measured = coverage.CoverageData(str(data))  # pytest-cov has combined the files
         measured.read()

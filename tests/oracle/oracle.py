@@ -280,7 +280,7 @@ def _is_chosen(site: str, groups: Sequence[str], profile: Profile) -> bool:
 def counting_results(world: World, profile: Profile) -> dict[Key, list[tuple[datetime, str]]]:
     """Times and judged statuses of the results that count, by (host, flavour, metric)."""
     results_of: dict[Key, list[tuple[datetime, str]]] = {}
-    for result in _stored(world.results):
+    for result in world.results:
         if (
             profile.vo in (None, result.vo)
             and profile.fqan in (None, result.fqan)
@@ -289,19 +289,6 @@ def counting_results(world: World, profile: Profile) -> dict[Key, list[tuple[dat
             key = (result.host, result.flavour, result.metric)
             results_of.setdefault(key, []).append((result.measured_at, judged(result, profile)))
     return results_of
-
-
-def _stored(results: Iterable[Result]) -> list[Result]:
-    """The results without repeats: of two of one probe run the database keeps the worse.
-
-    What two monitoring hosts say about one time are two results: either may be excluded.
-    """
-    stored: dict[tuple[object, ...], Result] = {}
-    for result in sorted(results, key=lambda result: AND.index(result.status)):
-        probe = (result.host, result.flavour, result.metric, result.vo, result.fqan)
-        source = (result.gathered_at, _monitoring_host(result))
-        stored[*probe, *source, result.measured_at] = result
-    return list(stored.values())
 
 
 def judged(result: Result, profile: Profile) -> str:

@@ -21,7 +21,7 @@ FORMATS = {"deb": "dpkg-deb", "rpm": "rpmbuild"}
 """The formats, and the program that writes each."""
 
 PARTS = (
-    *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "deploy"),
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "deploy"),
     *("schema", "publisher", "sql", "consumer", "spark_jobs"),
 )
 UNUSED_S = 86_400

@@ -19,9 +19,9 @@ def next_packages(*names: str) -> Packages:
     with tempfile.TemporaryDirectory(prefix="sam-next-") as directory:
         source, program = Path(directory, "source"), Path(directory, "program")
         source.mkdir()
-        for part in {".names", "docs", *PARTS} - {"sql"}:
+        for part in {"docs", *PARTS} - {"sql"}:
             if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, source / part, symlinks=True)
+                shutil.copytree(ROOT / part, source / part)
             else:
                 shutil.copy2(ROOT / part, source / part)
         write_next_program(program)

@@ -96,8 +96,8 @@ _KEYS = (
     "site host flavour vo valid_from",
     "site group_type group_name valid_from",
     "downtime_id site host flavour announced_at",
-    # The worse of two results is stored, in any order; of two equal ones the first.
-    "host flavour metric vo fqan measured_at gathered_at monitoring_host status",
+    # Results with other statuses or values stand side by side.
+    "host flavour metric vo fqan measured_at gathered_at monitoring_host status performance_data",
     "kind site host start",
 )
 

@@ -91,5 +91,5 @@ class Previewer:
             rows,
             collapsed(letters),
             observed,
-            batch.ignored_keys,
+            batch.counts.ignored_keys,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,6 +23,7 @@ from sam_pipeline.schema.identity.identity import (
     token_identity,
 )
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.subject import is_proxy, subject_in
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
@@ -116,7 +118,8 @@ class Access:
         if publisher and folded(message_class) == folded(CHECK_CLASS):
             return
         if reason := refusal_of_class(publisher, message_class, datetime.now(UTC).date()):
-            inbox.count_refusal(publisher.name if publisher else identity, NOT_AUTHORISED)
+            name = publisher.name if publisher else identity
+            inbox.count(Counts(refusals=Counter({(name, NOT_AUTHORISED): 1})))
             raise HttpProblem(FORBIDDEN, f"{identity}: {reason}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import DATABASE, MessageOutcome
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 
 JSON = "application/json"

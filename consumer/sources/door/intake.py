@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from math import ceil
 
-from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
-from sam_pipeline.consumer.core.outcome import NOWHERE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import (
+    NOWHERE,
+    AnsweringSession,
+    Delivery,
+    Inbox,
+    MessageOutcome,
+)
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.door_config import DoorConfig

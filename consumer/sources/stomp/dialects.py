@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sam_pipeline.schema.messages.destination import EXCHANGES, QUEUES, TOPICS, VIRTUAL_TOPIC
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 ACTIVEMQ, ARTEMIS, RABBITMQ = "ActiveMQ", "ActiveMQ-Artemis", "RabbitMQ"
 MESSAGE_BYTES = 1024

@@ -6,29 +6,26 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
 from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
-from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (
-    MAX_MESSAGE_BYTES,
     ConsumingSession,
-    IsLastAttempt,
     Login,
     Subscription,
-    never_last,
+    Terms,
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy
-from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST, SessionLost
+from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
 from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.net.tunnel import open_connection
@@ -65,20 +62,11 @@ class StompSettings:
     tls_files: TlsFiles = field(default_factory=TlsFiles)
     tls_context: Callable[[], SSLContext] | None = None
     """How to get the context of these files, if not simply by reading them."""
-    heart_beat_s: float = 10.0
-    max_message_bytes: int = MAX_MESSAGE_BYTES
-    """A larger body is skipped while it arrives."""
-    vouches: Collection[str] = ()
-    """The brokers that are trusted to name the user who sent a message."""
-    relays: Collection[str] = ()
-    """The identities of users whose messages have identities to keep."""
-    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    terms: Terms = field(default_factory=Terms)
     records: BrokerRecords | None = None
     """Remembers the subscriptions that are made at the broker."""
     pause: Callable[[], str] = lambda: ""
     """Why messages can't be stored at present; empty if they can."""
-    is_last_attempt: IsLastAttempt = never_last
-    """Whether a frame that could not be read is now delivered as far as it is known."""
     session: type[ConsumingSession] = ConsumingSession
 
     def login(self, user: str | None) -> Login:
@@ -195,18 +183,7 @@ class StompLink:
         self.is_unreachable = True
         channel = settings.open_channel(broker, self._address)
         self.is_unreachable = False
-        session = settings.session(
-            channel,
-            str(broker),
-            inbox,
-            login,
-            heart_beat_s=settings.heart_beat_s,
-            max_message_bytes=settings.max_message_bytes,
-            is_last_attempt=settings.is_last_attempt,
-            vouches=str(broker) in settings.vouches,
-            relays=settings.relays,
-            signatures=settings.signatures,
-        )
+        session = settings.session(channel, str(broker), inbox, login, settings.terms)
         try:
             everything = settings.subscriptions
             not_refused = [item for item in everything if item.destination not in self._refused]

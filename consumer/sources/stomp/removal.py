@@ -21,7 +21,6 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     dialect_of,
     subscribe_headers,
 )
-from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
@@ -29,7 +28,8 @@ from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver, by_family
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 LOOK_UP_TIMEOUT_S = 15.0
 ANSWER_S = 10.0
@@ -115,7 +115,7 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
             while lost < MAX_COUNT and not deadline.expired:
                 try:
                     session.message(Deadline.after(min(QUIET_S, deadline.remaining())))
-                except TimeoutError:
+                except NoAnswer:
                     break
                 lost += 1
         except SessionLost as loss:
@@ -154,7 +154,8 @@ def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opene
     ends_at = time.monotonic() + FORGET_S
     while True:
         channel = settings.open_channel(broker, address)
-        session = StompSession(channel, RECEIVE_BYTES, LenientReader(QUOTED_BYTES))
+        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=True)
+        session = StompSession(channel, reader.feed, RECEIVE_BYTES)
         try:
             return _Opened(session, dialect_of(session.log_in(login, _soon()).get("server", "")))
         except SessionLost as loss:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.errors import ConfigError
@@ -27,7 +26,8 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.resolver import Resolver, by_family
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 LOOK_UP_TIMEOUT_S = 15.0
@@ -93,8 +93,8 @@ def _prove(
     try:
         login = settings.login(broker.user).headers()
         channel = settings.open_channel(broker, address)
-        reader = LenientReader(settings.max_message_bytes)
-        with closing(StompSession(channel, RECEIVE_BYTES, reader)) as session:
+        reader = FrameReader(max_body_bytes=settings.terms.max_message_bytes, lenient=True)
+        with closing(StompSession(channel, reader.feed, RECEIVE_BYTES)) as session:
             dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
             limits.append(dialect.limit_of(subscription.headers))
             is_queue = destination.startswith(QUEUES)
@@ -112,7 +112,7 @@ def _prove(
                 return "subscribed; messages in a queue are left to its consumers"
             message = _check_message()
             sent = {**message.headers, "destination": sent_to(destination)}
-            if str(broker) in settings.vouches and not dialect.refuses_forged_user:
+            if settings.terms.vouches and not dialect.refuses_forged_user:
                 sent[dialect.user_header] = FORGED_USER
             try:
                 session.ask("SEND", sent, soon(), message.body)
@@ -125,7 +125,7 @@ def _prove(
                 arrived = session.message(deadline).headers
                 while arrived.get(MESSAGE_ID) != message.message_id:
                     arrived = session.message(deadline).headers
-            except TimeoutError:
+            except NoAnswer:
                 problem = f"the message sent and confirmed did not arrive within {ANSWER_S:g} s"
                 raise SessionLost(problem) from None
             if arrived.get(dialect.user_header) == FORGED_USER:

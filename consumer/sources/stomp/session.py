@@ -28,7 +28,6 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     require_known,
     subscribe_headers,
 )
-from sam_pipeline.consumer.sources.stomp.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
@@ -40,17 +39,18 @@ from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.claims import ours_among
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.messages.refused import MARKS
-from sam_pipeline.schema.net.channel import Channel, error_text
-from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import (
-    MAX_HEAD_BYTES,
-    Frame,
-    FrameError,
-    NotAFrame,
-    encode,
+from sam_pipeline.schema.messages.refused import (
+    BAD_FRAME,
+    MARKS,
+    REFUSED_TEXT,
+    TOO_LARGE,
+    mark_refused,
 )
-from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST, SessionLost, StompSession
+from sam_pipeline.schema.net.channel import Channel
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.reader import MAX_HEAD_BYTES, FrameReader
+from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.normalise import Limits
 
 REPLY_S = 15.0
@@ -135,11 +135,26 @@ def never_last(broker: str, message_id: str) -> bool:
     return False
 
 
-class _Closing(Exception):
-    """The session reads no more."""
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which a session takes messages from its broker.
+
+    `vouches`: the broker is trusted to name the user who sent a message. `relays`: the identities
+    of users whose messages have identities to keep. `is_last_attempt`: whether a frame that could
+    not be read is now delivered as far as it is known.
+    """
+
+    reply_s: float = REPLY_S
+    heart_beat_s: float = 10.0
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """A larger body is skipped while it arrives."""
+    vouches: bool = False
+    relays: Collection[str] = ()
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    is_last_attempt: IsLastAttempt = never_last
 
 
-class ConsumingSession(StompSession):
+class ConsumingSession:
     """A session that is connected and logged in.
 
     A MESSAGE that is malformed or too large is delivered as a marked message. If its end is not
@@ -156,29 +171,12 @@ class ConsumingSession(StompSession):
     """A descriptor, once the login has succeeded."""
 
     def __init__(
-        self,
-        channel: Channel,
-        broker: str,
-        inbox: Inbox,
-        login: Login,
-        reply_s: float = REPLY_S,
-        heart_beat_s: float = 10.0,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        is_last_attempt: IsLastAttempt = never_last,
-        vouches: bool = False,
-        relays: Collection[str] = (),
-        signatures: SignatureCheck | None = None,
+        self, channel: Channel, broker: str, inbox: Inbox, login: Login, terms: Terms
     ) -> None:
-        """`vouches`: the broker is trusted to name the user who sent a message.
-
-        `relays`: the identities of users whose messages have identities to keep.
-        """
-        self._frames = LenientReader(max_message_bytes)
-        super().__init__(channel, RECEIVE_BYTES, self._frames)
-        self._relays = relays
-        self._is_last_attempt = is_last_attempt
-        self._lost_track = ""
-        """Why the session reads no more, but waits for acks; empty while it reads."""
+        self._reader = FrameReader(max_body_bytes=terms.max_message_bytes, lenient=True)
+        self._channel = channel
+        self._session = StompSession(channel, self._reader.feed, RECEIVE_BYTES, self._take)
+        self._terms = terms
         self._question = b""
         """What the broker was asked in the middle of a frame that may have ended."""
         self._tail = b""
@@ -192,8 +190,6 @@ class ConsumingSession(StompSession):
         self.broker = broker
         self.batch_size = NO_LIMIT
         self._inbox = inbox
-        self._signatures = signatures or SignatureCheck()
-        self._reply_s = reply_s
         self._stamps: dict[str, Stamp] = {}
         self._acks: deque[dict[str, str]] = deque()
         """The last ack id of each subscription, one entry per batch, oldest first."""
@@ -202,16 +198,16 @@ class ConsumingSession(StompSession):
         """When each subscription began or last delivered a message."""
         self._sent_at = self._heard_at = time.monotonic()
         try:
-            heart_beat_ms = int(heart_beat_s * 1000)
+            heart_beat_ms = int(terms.heart_beat_s * 1000)
             headers = {**login.headers(), "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
-            answer = self.log_in(headers, Deadline.after(reply_s))
+            answer = self._session.log_in(headers, self._soon())
             self._dialect = dialect_of(answer.get("server", ""))
             self._ack_id = self._dialect.ack_id
-            self._user_header = self._dialect.user_header if vouches else ""
+            self._user_header = self._dialect.user_header if terms.vouches else ""
             if self._dialect.length_may_lie:
-                self._frames.be_wary()
+                self._reader.be_wary()
         except BaseException:
-            self.drop()
+            self._session.drop()
             raise
         sends, _, wants = answer.get("heart-beat", "0,0").partition(",")
         try:  # how often the broker will send, and wants to hear, in ms; 0 for never
@@ -244,14 +240,14 @@ class ConsumingSession(StompSession):
                 identity = self._dialect, destination, shared, subscription.headers
                 if records:
                     records.require_unchanged(*identity)
-                self.ask("SUBSCRIBE", {**headers, "id": str(number)}, Deadline.after(self._reply_s))
+                self._session.ask("SUBSCRIBE", {**headers, "id": str(number)}, self._soon())
                 if records:
                     records.add(*identity)
-            except _Closing:  # by a message of an earlier subscription: `serve` waits for acks
-                return
             except UnknownHeader as error:
                 raise SubscriptionRefused(subscription.destination, str(error)) from error
             except SessionLost as loss:
+                if self._session.unreadable:
+                    return  # by a message of an earlier subscription: `serve` waits for acks
                 if not loss.by_error or isinstance(loss, SubscriptionRefused):
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
@@ -270,9 +266,10 @@ class ConsumingSession(StompSession):
 
         It also ends after `max_s`, or when a subscription has perhaps fallen silent for good.
         """
+        session = self._session
         ends_at = time.monotonic() + max_s
         while not stop.is_set() and time.monotonic() < ends_at:
-            if self._lost_track:
+            if session.unreadable:
                 if self._acked == self._delivered:
                     break
                 self._heard_at = time.monotonic()
@@ -284,18 +281,18 @@ class ConsumingSession(StompSession):
                 self._sleep([self._acks_due], ROOM_S)
             elif self._channel.has_arrived():
                 try:
-                    super().receive(Deadline.after(self._reply_s))
-                except TimeoutError as error:  # a part of a TLS record arrived, but no more
-                    raise self.lose(error_text(error)) from error
+                    session.receive(self._soon())
+                except NoAnswer as error:  # a part of a TLS record arrived, but no more
+                    raise session.lose(str(error)) from error
             elif not self._acks:  # wait a little for bytes, or for acks to send
                 self._sleep([self._acks_due, self._channel.socket.fileno()], TICK_S)
-            if self._loss:
-                raise self._loss
+            if session.loss:
+                raise session.loss
             self._acknowledge()
             now = time.monotonic()
             silent_s = now - self._heard_at
             if self._hear_every_s and silent_s > SILENT_BEATS * self._hear_every_s:
-                raise self.lose(f"no sign of life for {silent_s:.1f} s")
+                raise session.lose(f"no sign of life for {silent_s:.1f} s")
             if self._send_every_s and now - self._sent_at > self._send_every_s:
                 self._push(b"\n")
             # While messages are pending, the broker may be waiting for their acks.
@@ -307,7 +304,7 @@ class ConsumingSession(StompSession):
             ):
                 break
         self._acknowledge()
-        if self._lost_track:
+        if session.unreadable:
             raise self._leave()
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
@@ -333,6 +330,9 @@ class ConsumingSession(StompSession):
         began = self._partial_since
         return began > 0 and time.monotonic() - began > PAUSE_S
 
+    def close(self) -> None:
+        self._session.close()
+
     def __del__(self) -> None:
         if self._acks_due >= 0:
             os.close(self._acks_due)  # only now no further ack is possible
@@ -343,25 +343,28 @@ class ConsumingSession(StompSession):
             ready.register(file, select.POLLIN)
         ready.poll(timeout_s * 1000)
 
-    def receive(self, deadline: Deadline) -> None:
-        super().receive(deadline)
-        if self._lost_track:
-            raise _Closing
+    def _soon(self) -> Deadline:
+        return Deadline.after(self._terms.reply_s)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, messages: list[Frame | Fault]) -> None:
+        """Called with all that was read at once, and the messages in it."""
         paused_s = time.monotonic() - self._heard_at
         self._heard_at += paused_s
-        if self._lost_track and data:
+        if self._session.unreadable:
             return
         self._received += len(data)
-        super()._take(data)
-        if not self._frames.may_have_ended:
+        last = messages[-1] if messages else None
+        if isinstance(last, Fault) and last.is_last:
+            self._read_no_more(messages)
+        if messages:
+            self._deliver(messages)
+        if not self._reader.may_have_ended:
             self._question = self._tail = b""
         elif self._question:
             self._tail += data
             if self._question in self._tail:  # it has answered: the frame had ended before
-                rest: list[Frame] = []
-                self._cannot_read(self._frames.ended(), rest)
+                rest: list[Frame | Fault] = [self._reader.end_frame()]
+                self._read_no_more(rest)
                 self._deliver(rest)
                 return
             self._tail = self._tail[-LONGEST_ANSWER:]
@@ -373,42 +376,45 @@ class ConsumingSession(StompSession):
                 encode("BEGIN", {"transaction": name, "receipt": name})
                 + encode("ABORT", {"transaction": name})
             )
-        if not self._frames.is_within_frame:
+        if not self._reader.is_within_frame:
             self._partial_since = 0.0
         elif not self._partial_since:
             self._partial_since = self._heard_at
 
-    def _cannot_read(self, error: FrameError, messages: list[Frame]) -> None:
-        """Read no more; at the last attempt, also deliver the frame at fault.
+    def _read_no_more(self, messages: list[Frame | Fault]) -> None:
+        """Replace the fault at the end: at the last attempt, by the message that it belongs to.
 
         Bytes that do not begin a frame belong to the message before them: its body has a NUL.
         """
+        fault = messages.pop()
+        assert isinstance(fault, Fault)
         if not self._stamps:
-            self.lose(str(error))
+            self._session.lose(fault.problem)
             return
-        self._lost_track = str(error)
-        frame = error.frame if isinstance(error, LostTrack) else None
-        if isinstance(error, NotAFrame) and messages:
-            command, headers, body, _ = messages.pop()
-            rest = self._frames.unread().partition(b"\0")[0]
-            frame = Frame(command, headers, body + b"\0" + rest, Fault(str(error)))
-        if frame and frame.headers.get(self._ack_id):
-            message_id = frame.headers.get("message-id", "")[:LONGEST_KEY]
-            if self._is_last_attempt(self.broker, message_id):
-                messages.append(frame)
+        self._session.unreadable = fault.problem
+        if not fault.command and messages:
+            cut = messages.pop()
+            body = cut.body + b"\0" + fault.body
+            fault = fault._replace(command=cut.command, headers=cut.headers, body=body)
+        if fault.command == "MESSAGE" and fault.headers.get(self._ack_id):
+            message_id = fault.headers.get("message-id", "")[:LONGEST_KEY]
+            if self._terms.is_last_attempt(self.broker, message_id):
+                messages.append(fault)
 
-    def _deliver(self, messages: Sequence[Frame]) -> None:
+    def _deliver(self, messages: Sequence[Frame | Fault]) -> None:
         deliveries: list[Delivery] = []
         signed: list[int] = []
         self._partial_since = 0.0
         for frame in messages:
-            headers, fault = frame.headers, frame.fault
+            headers = frame.headers
+            fault = frame if isinstance(frame, Fault) else None
             try:
                 token = headers["subscription"], headers[self._ack_id]
                 stamp = self._stamps[token[0]]
             except KeyError as error:
                 token, stamp = _NO_TOKEN, _NOT_SUBSCRIBED
-                fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
+                fault = fault or Fault(frame.command, headers)
+                fault = fault.and_also(f"a MESSAGE without a known {error}")
             # Changed in place: the frame is not used again.
             claims = {name: headers.pop(name) for name in ours_among(tuple(headers))}
             for name in SESSION_HEADERS:
@@ -417,14 +423,14 @@ class ConsumingSession(StompSession):
                 user = headers.get(self._user_header)
                 if user and user.isprintable():
                     identity = broker_identity(self.broker, user)
-                    if identity in self._relays:
+                    if identity in self._terms.relays:
                         identity = established_identity(claims.get(IDENTITY, ""), identity)
                         headers |= {name: claims[name] for name in MARKS if name in claims}
                     if identity != ANONYMOUS:
                         headers[IDENTITY] = identity
             message = Message(headers, frame.body)
             if fault is not None:
-                message = fault.refused(message)
+                message = refused(message, fault)
             if KEY_NAME in headers:  # it says everything itself
                 signed.append(len(deliveries))
             else:
@@ -433,7 +439,7 @@ class ConsumingSession(StompSession):
         if signed:
             unchecked = [deliveries[at].message for at in signed]
             for at, message in zip(
-                signed, self._signatures.all_checked(unchecked, self._inbox), strict=True
+                signed, self._terms.signatures.all_checked(unchecked, self._inbox), strict=True
             ):
                 deliveries[at] = deliveries[at]._replace(message=message)
         self._delivered += len(deliveries)
@@ -463,11 +469,12 @@ class ConsumingSession(StompSession):
             self._push(b"".join(frames))
 
     def _push(self, frames: bytes) -> None:
-        self.send(frames, Deadline.after(self._reply_s))
-        if self._send_failure:
-            with suppress(TimeoutError):  # an ERROR frame of the broker explains more
-                super().receive(Deadline.after(LAST_READ_S))
-            raise self.lose(self._send_failure)
+        session = self._session
+        session.send(frames, self._soon())
+        if session.send_failure:
+            with suppress(NoAnswer):  # an ERROR frame of the broker explains more
+                session.receive(Deadline.after(LAST_READ_S))
+            raise session.lose(session.send_failure)
         self._sent_at = time.monotonic()
 
     def _leave(self) -> SessionLost:
@@ -477,4 +484,15 @@ class ConsumingSession(StompSession):
         with suppress(OSError):
             while self._channel.receive(RECEIVE_BYTES):
                 pass
-        return self.lose(self._lost_track)
+        return self._session.lose(self._session.unreadable)
+
+
+def refused(message: Message, fault: Fault) -> Message:
+    """The message of a frame with this fault, marked with it."""
+    reason, text = BAD_FRAME, fault.problem
+    if fault.large:
+        message = fault.large.message(message.headers)
+        reason, text = TOO_LARGE, message.headers[REFUSED_TEXT]
+        if fault.problem:
+            text = f"{text}; {fault.problem}"
+    return mark_refused(message, reason, text, fault.head)

@@ -15,8 +15,8 @@ from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, subscrib
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Subscription
 from sam_pipeline.schema.messages.destination import QUEUES, forwarding_destination
-from sam_pipeline.schema.net.stomp_frame import Frame
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 SELECTOR = "selector"
 """The configured header of SUBSCRIBE that also applies to a tap; others describe queues."""
@@ -97,7 +97,7 @@ class TapSession(ConsumingSession):
     ) -> dict[str, str]:
         return tap_headers(self._dialect, subscription, prefetch)
 
-    def _deliver(self, messages: Sequence[Frame]) -> None:
+    def _deliver(self, messages: Sequence[Frame | Fault]) -> None:
         key, end = BROWSER_END
         ended = [frame for frame in messages if frame.headers.get(key) == end and not frame.body]
         if ended and self._browsed:

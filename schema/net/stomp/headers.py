@@ -15,7 +15,7 @@ from sam_pipeline.schema.messages.message import (
     USER,
     Message,
 )
-from sam_pipeline.schema.net.stomp_frame import CONTENT_LENGTH
+from sam_pipeline.schema.net.stomp.frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"
 TRANSACTION = "transaction"

@@ -41,7 +41,9 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
     for level in WITH_FIGURES:
         width = len(NAMES[level])
         columns = ", ".join((*NAMES[level], *FIGURES))
-        of_level = text(f"SELECT {columns} FROM {level}_figure WHERE run_id = :run_id")
+        of_level = text(
+            f"SELECT {columns} FROM figure WHERE run_id = :run_id AND level = '{level}'"
+        )
         before, after = (
             {
                 tuple(row[:width]): tuple(row[width:])

@@ -78,11 +78,11 @@ def read_sources(connection: Connection) -> NamesById:
 
 
 def read_gatherers(connection: Connection) -> NamesById:
-    return _read(connection, "archive_gatherer", "gatherer_id", {name: name for name in _GATHERER})
+    return _read(connection, "gatherer", "gatherer_id", {name: name for name in _GATHERER})
 
 
-def _read(connection: Connection, view: str, key: str, names: Mapping[str, str]) -> NamesById:
-    statement = f"SELECT {key}, {', '.join(names.values())} FROM {view}"
+def _read(connection: Connection, table: str, key: str, names: Mapping[str, str]) -> NamesById:
+    statement = f"SELECT {key}, {', '.join(names.values())} FROM {table}"
     rows = read_table(connection, statement, {}, _schema(key, tuple(names)))
     return NamesById({name: _encoded(rows[name]) for name in names}, _row_of(rows[key]))
 

@@ -48,8 +48,8 @@ _STATEMENT = """
 SELECT
     r.instance_id, r.source_id, r.gatherer_id, r.measured_at, r.received_at, r.status, r.summary,
     r.performance_data, r.message_id, d.details, r.result_id
-FROM archive_result AS r
-LEFT JOIN archive_detail AS d
+FROM metric_result AS r
+LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
     AND d.gatherer_id = r.gatherer_id

@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.identity.identity import identity_of, known_identity
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.origin import Origin, claimed_origin
@@ -93,10 +94,8 @@ class NewLetter(NamedTuple):
 class StoredLetters:
     """What became of failures: each is a new letter, a repeated one, or counted in a summary."""
 
-    new: Counter[str] = field(default_factory=Counter)
-    """By reason, with the new summaries."""
-    repeated: int = 0
-    summarised: int = 0
+    counts: Counts = field(default_factory=Counts)
+    """The new ones with the new summaries."""
     letters: list[NewLetter] = field(default_factory=list)
     """All of them but the repeated ones."""
 
@@ -130,12 +129,12 @@ def store_dead_letters(
         for letter in portion:
             message, reason = letter.message, letter.values["reason"]
             if letter.key in admitted:
-                outcome.repeated += 1
+                outcome.counts.repeated_dead_letters += 1
             elif ration and not ration.admits(message, reason, letter.size_bytes):
                 ration.summarise(
                     message, letter.values["message_id"], reason, letter.values["body"]
                 )
-                outcome.summarised += 1
+                outcome.counts.summarised_dead_letters += 1
                 outcome.letters.append(letter.new_letter)
             else:
                 admitted[letter.key] = letter
@@ -145,16 +144,16 @@ def store_dead_letters(
         for key, letter in admitted.items():
             reason = letter.values["reason"]
             if key in stored:
-                outcome.new[reason] += 1
+                outcome.counts.dead_letters[reason] += 1
                 outcome.letters.append(letter.new_letter)
             else:
-                outcome.repeated += 1
+                outcome.counts.repeated_dead_letters += 1
                 if ration:
                     ration.give_back(letter.message, reason, letter.size_bytes)
     summaries = ration.summaries.values() if ration else ()
     for summary in sorted(summaries, key=lambda summary: summary.message_id):
-        outcome.new[FLOOD] += _store_summary(connection, summary, moment)
-    outcome.new = +outcome.new
+        if _store_summary(connection, summary, moment):
+            outcome.counts.dead_letters[FLOOD] += 1
     return outcome
 
 

@@ -8,17 +8,16 @@ BEGIN
     END IF;
     -- By default every role may execute a function.
     REVOKE EXECUTE ON FUNCTION
-        demand, is_time, lock_names, make_names, make_publishers, name_publishers,
+        demand, is_time, demand_time, lock_names, make_names, make_publishers, name_publishers,
         identity_or_operator, make_endpoints, has_relation, make_partitions, make_temporary,
         open_staging, close_staging, note_duplicates, stage_begin, stage_end, source_names,
         metricOutput_check, metricOutput_names, metricOutput_add, metricOutput_compare,
         metricOutput_merge, metricOutput_load, metricOutput_stage, lock_statements,
-        mark_statement_days, store_statements, stage_statement, serviceEndpoint_staged,
-        serviceEndpoint_load, siteGroup_staged, siteGroup_load, siteContact_staged,
-        siteContact_load, downtime_staged, downtime_load, mark_days, exclusion_change, read_history,
-        fold_batches, fold_news, take_changes, may_change, keep_published, keep_run, keep_figures,
-        sweep_runs, seal_month, rows_of_message, operation_digest, append_operation,
-        record_operation, keep_operations
+        mark_statement_days, prepare_statements, store_statements, stage_statement,
+        serviceEndpoint_load, siteGroup_load, siteContact_load, downtime_load, mark_days,
+        exclusion_change, read_history, fold_batches, fold_news, take_changes, may_change,
+        keep_published, keep_run, keep_figures, sweep_runs, seal_month, rows_of_message,
+        operation_digest, append_operation, record_operation, keep_operations
     FROM PUBLIC;
 
     IF (
@@ -71,7 +70,7 @@ BEGIN
         report_change, report_seal, report_candidate, endpoint_availability, service_availability,
         function_availability, site_availability, group_availability, report_group_site, site_month,
         group_month, status_timeline, status_trend, report_archive, database_identity
-    TO sam_reporter;
+    TO sam_reporter, sam_reader;
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
         topology_digest, downtimes_digest, exclusions_digest, input_digest, newest_result,
@@ -82,10 +81,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
     -- Exclusions are never deleted.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by, removed_because) ON exclusion TO sam_reporter;
-    GRANT SELECT, INSERT ON
-        endpoint_figure, service_figure, function_figure, site_figure, group_figure, group_site,
-        timeline_segment
-    TO sam_reporter;
+    GRANT SELECT, INSERT ON figure, group_figure, group_site, timeline_segment TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
     GRANT SELECT, INSERT ON run_archive TO sam_reporter;
     GRANT EXECUTE ON FUNCTION take_changes, may_change, sweep_runs, seal_month TO sam_reporter;
@@ -93,24 +89,18 @@ BEGIN
     -- The archiver: reads closed days, and writes nothing but its own record. Numbering the changes
     -- that a version includes changes no data.
     GRANT SELECT ON
-        database_identity, archive_result, archive_detail, archive_source, archive_gatherer,
+        database_identity, metric_result, metric_result_detail, gatherer, archive_source,
         sealed_version, report_instance, report_topology, report_site_group, report_downtime,
         report_exclusion, report_newest_result, report_changed_day, report_horizon
     TO sam_archiver;
     GRANT SELECT, INSERT, UPDATE ON archived_day TO sam_archiver;
     GRANT EXECUTE ON FUNCTION take_changes TO sam_archiver;
 
-    -- The reader: people and dashboards.
+    -- The reader: people and dashboards, who also read the inputs and the reports.
     GRANT SELECT ON
         metricOutput, serviceEndpoint, siteGroup, siteContact, downtime, endpoint_statement,
-        group_statement, contact_statement, downtime_statement, current_status, report_result,
-        report_instance, report_source, report_status, report_topology, report_downtime,
-        report_site_group, report_site_contact, report_exclusion, exclusion_history,
-        report_newest_result, report_changed_day, report_horizon, report_run, report_change,
-        report_seal, report_candidate, endpoint_availability, service_availability,
-        function_availability, site_availability, group_availability, report_group_site, site_month,
-        group_month, status_timeline, status_trend, report_archive, archived_day, database_identity,
-        load_audit, operation_log
+        group_statement, contact_statement, downtime_statement, archived_day, load_audit,
+        operation_log
     TO sam_reader;
 END
 $$;

@@ -45,14 +45,19 @@ class Period(NamedTuple):
     def run(self, statement: str) -> CursorResult[Any]:
         """Execute a statement with these values, and the present time as `now`."""
         prepared = text(statement)
-        names = prepared.compile().params.keys()
-        if "ids" in names:
+        if ":ids" in statement:
             prepared = prepared.bindparams(bindparam("ids", expanding=True))
-        return self.connection.execute(prepared, {name: self.value(name) for name in names})
+        return self.connection.execute(prepared, self.values)
 
-    def value(self, name: str) -> object:
-        """A value as the database stores it."""
-        if name == "ids":
-            return list(self.ids)
-        moment = datetime.now(UTC) if name == "now" else getattr(self, name)
-        return stored_time(self.connection, moment)
+    def note(self, name: str, query: str) -> None:
+        """Keep the rows of a query in a temporary table."""
+        self.run(f"DROP TABLE IF EXISTS {name}")
+        self.run(f"CREATE TEMPORARY TABLE {name} AS {query}")
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The values of statements, with times as the database stores them."""
+        names = ("since", "until", "start", "stop")
+        moments = {"now": datetime.now(UTC), **{name: getattr(self, name) for name in names}}
+        times = {name: stored_time(self.connection, moments[name]) for name in moments}
+        return {"ids": self.ids, **times}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
-from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, text
 
@@ -33,10 +32,9 @@ from sam_pipeline.sql.removal.revoking.period import ALWAYS, THEIRS, Period, Wit
 from sam_pipeline.sql.removal.revoking.results import HAS_RESULTS, delete_results
 from sam_pipeline.sql.removal.revoking.statements import withdraw
 
+Action = Callable[[Period], Withdrawn]
+
 _DAY = timedelta(days=1)
-
-T = TypeVar("T")
-
 _LETTERS = f"""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {THEIRS}
 """
@@ -81,10 +79,10 @@ def revoke(
     with reading(engine) as connection:
         publishers = identities_of(connection, publisher)
 
-    def step(action: Callable[[Period], T], start: datetime = since, stop: datetime = ALWAYS) -> T:
+    def step(action: Action, start: datetime = since, stop: datetime = ALWAYS) -> Withdrawn:
         """Run the action in a transaction of its own; a dry run undoes it."""
 
-        def run(connection: Connection) -> T:
+        def run(connection: Connection) -> Withdrawn:
             with connection.begin_nested() as savepoint:
                 ids = list(publishers.values())
                 result = action(Period(connection, ids, since, until or ALWAYS, start, stop))
@@ -94,18 +92,17 @@ def revoke(
 
         return load_transaction(engine, run)
 
-    letters = step(partial(_start, publisher=publisher, undo=undo))
+    letters = step(partial(_start, publisher=publisher, undo=undo)).removed
     classes = {}
     for table in TABLES:
         on_progress(table.view)
         classes[table.view] = step(partial(_due, partial(withdraw, table=table, undo=undo)))
-    removed, restored, changed = 0, 0, frozenset[date]()
+    results = [Withdrawn()]
     for start, stop in [] if undo else _times_of_results(engine):
         on_progress(f"metricOutput {start:%Y-%m-%d}")
-        part = step(_delete_results, start, stop)
-        removed, restored = removed + part.removed, restored + part.restored
-        changed |= part.days
-    classes["metricOutput"] = Withdrawn(removed, restored, changed)
+        results.append(step(_delete_results, start, stop))
+    removed, restored, changed = zip(*results, strict=True)
+    classes["metricOutput"] = Withdrawn(sum(removed), sum(restored), frozenset().union(*changed))
     classes = {name: withdrawn for name, withdrawn in classes.items() if withdrawn.removed}
     days = sorted({day for withdrawn in classes.values() for day in withdrawn.days})
     months = {f"{day:%Y-%m}" for day in days}
@@ -115,13 +112,13 @@ def revoke(
     return Revoked([*publishers], classes, letters, days, sealed)
 
 
-def _start(period: Period, publisher: str, undo: bool) -> int:
-    """Record the operation, and drop the open dead letters; returns their number."""
+def _start(period: Period, publisher: str, undo: bool) -> Withdrawn:
+    """Record the operation, and drop the open dead letters."""
     moments = {"since": period.since, "until": period.until}
     times = {name: format_time(moment) for name, moment in moments.items() if moment != ALWAYS}
     command = "revoke undo" if undo else "revoke"
     record_operation(period.connection, command, {"publisher": publisher, **times})
-    return 0 if undo else period.run(_LETTERS).rowcount
+    return Withdrawn(0 if undo else period.run(_LETTERS).rowcount)
 
 
 def _delete_results(period: Period) -> Withdrawn:
@@ -130,7 +127,7 @@ def _delete_results(period: Period) -> Withdrawn:
     return _due(delete_results, period)
 
 
-def _due(action: Callable[[Period], Withdrawn], period: Period) -> Withdrawn:
+def _due(action: Action, period: Period) -> Withdrawn:
     """Run the action, and make the days due that it changes and that can have reports."""
     connection = period.connection
     lock_and_fold(connection)

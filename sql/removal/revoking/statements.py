@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from sam_pipeline.sql.database.statements import StatementTable, settle
 from sam_pipeline.sql.loading.letters.dead_letter import time_of
+from sam_pipeline.sql.removal.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.derived import first_reported_day
-from sam_pipeline.sql.removal.revoking.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.revoking.period import THEIRS, Period, Withdrawn
 
 _LOCK = text("SELECT lock_statements()")
@@ -20,11 +20,7 @@ def withdraw(period: Period, table: StatementTable, undo: bool) -> Withdrawn:
     if period.connection.dialect.name == "postgresql":
         period.connection.execute(_LOCK)
     theirs = f"{THEIRS} AND withdrawn_at IS {'NOT NULL' if undo else 'NULL'}"
-    period.run("DROP TABLE IF EXISTS revoked_key")
-    period.run(f"""
-        CREATE TEMPORARY TABLE revoked_key AS
-        SELECT DISTINCT {table.key} FROM {table.name} WHERE {theirs}
-    """)
+    period.note("revoked_key", f"SELECT DISTINCT {table.key} FROM {table.name} WHERE {theirs}")
     is_touched = f"({table.key}) IN (SELECT {table.key} FROM revoked_key)"
     before = _spans(period, table, is_touched)
     now = "NULL" if undo else ":now"

@@ -1,4 +1,4 @@
-"""What is in packages and wheel, whether others accept them, and whether two builds agree."""
+"""What is in the packages, whether others accept them, and whether two builds agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from tests.extended.installed.installation import packages_or_missing
 from tests.services import missing
-from tests.services.packages import BUILD, NAMES, ROOT, Packages
+from tests.services.packages import BUILD, NAMES, Packages
+from tests.support.distribution import unpacked_archive
 
 MAX_PUBLISHER_BYTES = 5_000_000
 SMALL = NAMES[:2]
@@ -33,12 +34,6 @@ def field(package: Path, name: str) -> str:
 
 def output(*command: str | Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd="/").stdout
-
-
-def copied(target: Path, *paths: str) -> None:
-    """Copy what is under version control, or these parts of it."""
-    copy = 'git ls-files -z "$@" | xargs -0 cp --parents --no-dereference -t'
-    subprocess.run(["sh", "-c", f"{copy} {target}", "sh", *paths], cwd=ROOT, check=True)
 
 
 def test_the_publisher_is_small_needs_only_python_and_is_configured_by_comments(
@@ -111,9 +106,8 @@ def test_another_build_elsewhere_and_later_gives_the_same_bytes(
     packages: Packages, tmp_path: Path
 ) -> None:
     source, temporary, target = (tmp_path / name for name in ("source", "temporary", "target"))
-    for directory in (source, temporary):
-        directory.mkdir()
-    copied(source)
+    temporary.mkdir()
+    unpacked_archive(source)
     epoch = output("rpm", "-qp", "--qf=%{BUILDTIME}", packages["sam-publish", "rpm"])
     command = [sys.executable, BUILD, *(f"--package={name}" for name in SMALL)]
     elsewhere = {"TMPDIR": str(temporary), "TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": epoch}
@@ -125,52 +119,3 @@ def test_another_build_elsewhere_and_later_gives_the_same_bytes(
     originals = {path.name: packages.directory / path.name for path in built}
     assert len(built) == 2 * len(SMALL)
     assert [p.name for p in built if p.read_bytes() != originals[p.name].read_bytes()] == []
-
-
-ROOMS = ("schema", "publisher", "sql", "consumer", "spark_jobs")
-PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Our wheel, built from a copy of the files under version control."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    copied(source, ".names", "pyproject.toml", "README.md", "LICENSE", *ROOMS)
-    build = [*PIP, "wheel", "--no-deps", "--wheel-dir", str(target), str(source)]
-    subprocess.run(build, check=True)
-    [path] = target.glob("*.whl")
-    return str(path)
-
-
-def test_the_wheel_contains_only_the_five_packages(tmp_path: Path, wheel: str) -> None:
-    listing = output(sys.executable, "-m", "zipfile", "--list", wheel)
-
-    files = [line.split()[0] for line in listing.splitlines()[1:]]
-    packages = {name.split("/")[1] for name in files if ".dist-info/" not in name}
-    assert packages == set(ROOMS)
-    in_the_wheel = {name.partition("/")[2] for name in files if name.startswith("sam_pipeline/")}
-    tracked = output("git", "-C", str(ROOT), "ls-files", *ROOMS)
-    assert in_the_wheel == set(tracked.splitlines())
-
-
-def test_an_install_without_dependencies_publishes_and_says_what_is_missing(
-    tmp_path: Path, wheel: str
-) -> None:
-    directory = tmp_path / "venv" / "bin"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory.parent], check=True)
-    subprocess.run([*PIP, "--python", directory / "python", "install", wheel], check=True)
-    checks = ("check_sam_consumer", "check_sam_publisher")
-
-    for program in ("sam-publish", "sam-consume", "sam-db", "sam-report", *checks):
-        assert output(str(directory / program), "--version").startswith(f"{program} 0")
-        assert "examples:" in output(str(directory / program), "--help")
-    options = ("--metric", "m", "--status", "OK", "--host", "ce01.example.org", "--flavour", "CE")
-    shown = output(str(directory / "sam-publish"), "result", *options, "--dry-run")
-    assert "metricStatus: OK" in shown
-    for program, command in (("sam-db", "check"), ("sam-report", "now"), ("sam-consume", "check")):
-        failed = subprocess.run(
-            [directory / program, command], capture_output=True, text=True, cwd=tmp_path
-        )
-        [line] = failed.stderr.splitlines()
-        assert failed.returncode == 69, line
-        assert "pip install '.[consumer]'" in line

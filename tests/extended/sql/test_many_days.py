@@ -113,7 +113,7 @@ def test_years_load_without_other_clients_noticing(roomy: Engine) -> None:
     with acting_as("loader", roomy) as loader, bystander(roomy):
         for name, messages in batches.items():
             outcome = load(loader, Catalogue(loader), messages, NOW, LIMITS)
-            loaded[name] = (outcome.rows, outcome.refused)
+            loaded[name] = (outcome.rows, outcome.dead_letters.total())
             fold_all(loader)
 
     assert loaded == {

@@ -19,8 +19,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from sam_pipeline.schema.net.stomp_frame import Frame as Frame
-from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.net.stomp.frame import Frame as Frame
+from sam_pipeline.schema.net.stomp.frame import encode
+from sam_pipeline.schema.net.stomp.reader import FrameReader
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 from tests.support.waiting import eventually
 
@@ -166,8 +167,7 @@ class FakeBroker(StandIn):
         for chunk in self._chunks(connection):
             if chunk == b"\n":
                 yield Frame(HEART_BEAT, {})
-            with suppress(FrameError):
-                yield from reader.feed(chunk)
+            yield from (frame for frame in reader.feed(chunk) if isinstance(frame, Frame))
 
 
 class _Conversation:

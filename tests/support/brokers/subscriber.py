@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
-from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.reader import FrameReader
 from tests.services.broker import StompServer
 
 WAIT_S = 20.0
@@ -19,7 +20,7 @@ PREFETCH = 1_000_000
 @contextmanager
 def connected(
     host: str, port: int, timeout_s: float = WAIT_S, /, **headers: str
-) -> Iterator[tuple[socket.socket, Iterator[Frame], str]]:
+) -> Iterator[tuple[socket.socket, Iterator[Frame | Fault], str]]:
     """A connection, what it receives, and the kind of the broker."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         frames = _frames(connection)
@@ -28,14 +29,14 @@ def connected(
         yield connection, frames, expect(frames, "CONNECTED").headers["server"]
 
 
-def _frames(connection: socket.socket) -> Iterator[Frame]:
+def _frames(connection: socket.socket) -> Iterator[Frame | Fault]:
     reader = FrameReader()
     while data := connection.recv(1 << 20):
         yield from reader.feed(data)
     raise ConnectionError("the broker closed the connection")
 
 
-def expect(frames: Iterator[Frame], command: str) -> Frame:
+def expect(frames: Iterator[Frame | Fault], command: str) -> Frame | Fault:
     """The next frame, which must have this command."""
     frame = next(frames)
     if frame.command != command:
@@ -44,7 +45,7 @@ def expect(frames: Iterator[Frame], command: str) -> Frame:
 
 
 @contextmanager
-def subscribed(server: StompServer, destination: str) -> Iterator[Iterator[Frame]]:
+def subscribed(server: StompServer, destination: str) -> Iterator[Iterator[Frame | Fault]]:
     """The messages that arrive at a topic or queue from now on."""
     with connected(server.host, server.port) as (connection, frames, _):
         headers = {"id": "1", "destination": destination, "ack": "auto", "receipt": "subscribed"}

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox, Session
-from sam_pipeline.consumer.core.outcome import MessageOutcome
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox, MessageOutcome, Session
 from sam_pipeline.schema.messages.message import Message
 from tests.support.builders import metric_message
 

@@ -15,8 +15,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import (
+    DATABASE,
+    BatchRule,
+    Delivery,
+    Inbox,
+    MessageOutcome,
+    acknowledge,
+)
 from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners

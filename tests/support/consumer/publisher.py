@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.stomp_frame import encode
+from sam_pipeline.schema.net.stomp.frame import encode
 from tests.support.brokers.subscriber import connected, expect
 
 TIMEOUT_S = 30.0

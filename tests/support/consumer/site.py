@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 from sqlalchemy import Row, text
 
-from sam_pipeline.consumer.core import drain
+from sam_pipeline.consumer.core import service
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Terms
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import connect
@@ -78,7 +78,7 @@ class Site:
         environment = {**os.environ, "STATE_DIRECTORY": str(self.config.with_name(self.state))}
         with ExitStack() as stack:
             if "stomp" not in self.config.read_text():
-                stack.enter_context(patch.object(drain, "SILENCE_S", SPOOL_SILENCE_S))
+                stack.enter_context(patch.object(service, "SILENCE_S", SPOOL_SILENCE_S))
             answer = invoke("sam-consume", "--config", self.config, *arguments, env=environment)
         return subprocess.CompletedProcess(answer.command, answer.code, answer.out, answer.err)
 
@@ -194,7 +194,7 @@ def sqlite_site(directory: Path) -> Site:
 def subscribe(server: StompServer, consumer: str, destination: str) -> None:
     """Subscribe like the first run of a consumer, so that the broker queues messages for it."""
     channel = connect(server.host, server.port, Deadline.after(WAIT_S))
-    session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer))
+    session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer), Terms())
     session.subscribe(consumer, [stomp_session.Subscription(destination, Stamp(), 1)])
     session.close()
 

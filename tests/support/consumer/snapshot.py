@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import process_start
+from sam_pipeline.schema.messages.counts import Counts
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 BROKER = BrokerState("stomp://a:61613", 7, 2, (), None)
@@ -38,22 +40,19 @@ def snapshot(**changes: Any) -> Snapshot:
         spool_elements=0,
         messages_per_s=15.0,
         rows_per_s=30.0,
-        messages=7,
-        rows=14,
-        duplicates=0,
-        checks=1,
-        damaged_elements=0,
-        rejected_messages=0,
+        counts=Counts(
+            messages_by_broker=Counter({BROKER.broker: 7}),
+            rows_by_class=Counter(metricOutput=14),
+            dead_letters=Counter({"bad-status": 1}),
+            repeated_dead_letters=2,
+            summarised_dead_letters=3,
+            checks=1,
+            ignored_keys=Counter(colour=3),
+            refusals=Counter({("nagios-cern", "not-authorised"): 4}),
+        ),
         log_lines_dropped=0,
         brokers=(BROKER,),
-        rows_by_class={"metricOutput": 14},
-        duplicates_by_class={},
-        dead_letters={"bad-status": 1},
-        repeated_dead_letters=2,
-        summarised_dead_letters=3,
         open_dead_letters={"bad-status": 1},
-        ignored_keys={"colour": 3},
-        refusals={"nagios-cern": {"not-authorised": 4}},
         requests={"200": 6, "429": 1},
         connections=3,
     )

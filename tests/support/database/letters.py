@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import (
     ALL_OPEN,
@@ -16,17 +20,25 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     before_newest,
     dead_letter_pages,
 )
-from sam_pipeline.sql.loading.load import Loaded, load
+from sam_pipeline.sql.loading.load import Loader, Loading, load_all
 from tests.support.builders import NOW
 from tests.support.database.roles import acting_as
 
 ALL_LETTERS = LetterFilter(state=None)
 
 
-def load_now(engine: Engine, *messages: Message, now: Any = NOW, **options: Any) -> Loaded:
-    """Load one batch with the rights of the loader."""
-    with acting_as("loader", engine) as loader:
-        return load(loader, Catalogue(loader), messages, now, **options)
+def load_now(
+    engine: Engine,
+    *messages: Message,
+    now: datetime = NOW,
+    audit: Audit | None = None,
+    poison: Collection[str] = (),
+    **options: Any,
+) -> Counts:
+    """Load one batch with the rights of the loader; `options` of the `Loader`."""
+    with acting_as("loader", engine) as role:
+        loader = Loader(role, Catalogue(role), **options)
+        return load_all(Loading(loader, messages, now, audit, poison))
 
 
 def list_dead_letters(

@@ -114,7 +114,7 @@ CHANGES = {
         ),
         (
             "32_statements.sql",
-            r"(CREATE FUNCTION siteContact_staged.*?messageId END)\n",
+            r"(CREATE FUNCTION siteContact_load.*?messageId END)\n",
             r"\1, s.phone\n",
         ),
         ("32_statements.sql", r"content => '\{contact\}'", "content => '{contact, phone}'"),

@@ -17,7 +17,7 @@ from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import Loader, Loading, load_all
 from tests.oracle.databases import Databases
 from tests.support.builders import NOW
 from tests.support.database.sql_rows import stored
@@ -51,7 +51,9 @@ def arriving(
         refused = Counter() if letters is None else letters
         for step in zip_longest(*worlds):
             messages = [said.message(f"w{number}") for number, said in enumerate(step) if said]
-            loaded = load(engine, catalogue, messages, NOW, authority=authority)
+            loaded = load_all(
+                Loading(Loader(engine, catalogue, authority=authority), messages, NOW)
+            )
             assert letters is not None or not loaded.dead_letters
             refused.update(loaded.dead_letters)
         fold_all(engine)

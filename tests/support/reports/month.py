@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
-from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, METRIC, NAMES
+from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, FIGURE_NAMES, METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Segment
 
@@ -130,12 +130,18 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
         ]
     start = day_start(day)
     for level, names, stretches in timelines:
+        of_thing = {
+            "level": level,
+            **dict.fromkeys(ALL_NAMES, ""),
+            "site": site_name(site),
+            **names,
+        }
         if level != "metric":
-            yield f"{level}_figure", {"site": site_name(site), **names, **figures_of(stretches)}
-        all_names = {**dict.fromkeys(ALL_NAMES, ""), "site": site_name(site), **names}
+            of_figure = {name: of_thing[name] for name in ("level", *FIGURE_NAMES)}
+            yield "figure", {**of_figure, **figures_of(stretches)}
         for begin, end, status in stretches:
             times = {"start_time": start + begin, "end_time": start + end}
-            yield "timeline_segment", {"level": level, **all_names, **times, "status": status}
+            yield "timeline_segment", {**of_thing, **times, "status": status}
 
 
 def _measured(stretches: Sequence[Stretch]) -> list[Stretch]:

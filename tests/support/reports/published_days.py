@@ -14,6 +14,7 @@ from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import (
     ALL_NAMES,
     ENDPOINT,
+    FIGURE_NAMES,
     FUNCTION,
     METRIC,
     SERVICE,
@@ -79,8 +80,8 @@ def write_day(
         ]
         insert(connection, "timeline_segment", segments)
         if level != METRIC:
-            row = {"run_id": run_id, **names, **figures_of(stretches)}
-            insert(connection, f"{level}_figure", [row])
+            of_figure = {name: of_thing[name] for name in ("run_id", "level", *FIGURE_NAMES)}
+            insert(connection, "figure", [{**of_figure, **figures_of(stretches)}])
         if level == SITE:
             of_sites[names["site"]] = seconds_of(stretches)
     return of_sites

@@ -34,9 +34,9 @@ from sam_pipeline.sql.errors import (
     translated,
 )
 from sam_pipeline.sql.imports.feed_changes import Window
+from sam_pipeline.sql.removal.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.pruning.partitions import coming_days
 from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
-from sam_pipeline.sql.removal.revoking.days import RowSpan, changed_days
 from sam_pipeline.sql.topology.moments import age_argument, days_of, time_argument
 
 

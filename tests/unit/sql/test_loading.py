@@ -19,8 +19,14 @@ from sam_pipeline.sql.loading.batch import (
     ViewBatch,
     split_batch,
 )
-from sam_pipeline.sql.loading.catalogue import ClassView
-from sam_pipeline.sql.loading.class_problems import TEXT_FILLS, TIMES, Column, View, problem_of
+from sam_pipeline.sql.loading.catalogue import (
+    TEXT_FILLS,
+    TIMES,
+    ClassView,
+    Column,
+    View,
+    problem_of,
+)
 from sam_pipeline.sql.loading.letters.body import COMPRESSED_FROM, original_body, stored_body
 from sam_pipeline.sql.loading.letters.quota import (
     LONGEST_SAMPLE,

@@ -211,13 +211,16 @@ def test_the_validity_of_a_metric_overrides_that_of_the_profile_and_goes_on_past
 SLOW = Threshold("ping", "time", warning="30", critical="60")
 
 
-def test_thresholds_apply_to_the_worse_of_two_copies_and_before_the_worse_of_two_results() -> None:
+def test_thresholds_apply_before_the_worse_of_two_results() -> None:
     slow = replace(PROFILE, thresholds=(SLOW,))
     critical = result("CRITICAL", performance_data="time=31")
 
-    for other in (result("OK", performance_data="time=99"), result("OK", gathered_at="wn2")):
+    for other, expected in (
+        (result("OK", performance_data="time=99"), "CRITICAL"),
+        (result("OK", gathered_at="wn2"), "WARNING"),
+    ):
         for results in ((critical, other), (other, critical)):
-            assert seconds(report(*results, profile=slow)) == {"WARNING": DAY_S}
+            assert seconds(report(*results, profile=slow)) == {expected: DAY_S}
 
 
 def test_results_of_an_excluded_monitoring_host_are_ignored_including_both_ends() -> None:

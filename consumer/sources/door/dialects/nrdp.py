@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 from aiohttp import web
 
-from sam_pipeline.consumer.core.outcome import UnloadedRecord
+from sam_pipeline.consumer.core.inbox import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     OK,

@@ -1,8 +1,47 @@
 #: place sqlite
-#: run sh 1 2 3 4 5 6 7
+#: needs feeds
+#: replace https://goc.egi.eu => {feeds}
+#: replace https://vo.example.org => {feeds}
+#: replace https://wlcg-cric.cern.ch => {feeds}
+#: replace https://topology.opensciencegrid.org => {feeds}
+#: replace /etc/grid-security/certificates => {feeds_ca}
+#: replace /etc/grid-security/hostcert.pem => {feeds_certificate}
+#: replace /etc/grid-security/hostkey.pem => {feeds_certificate}
+#: run sh 1 2
 shows "results-2011.txt:7: bad-status: metricStatus 'SPLENDID'"
 shows "3 records: 2 new, 0 unchanged, 1 left out, 1 new dead letter"
-shows "downtimes.csv: 2 lines: 0 new or changed, 0 unchanged, 1 left out; nothing was written"
-for count in metricOutput=2 serviceEndpoint=2 downtime=1 dead_letter=1; do
+rows() { for count; do
     same "${count%=*}=$(sqlite3 sam.db "SELECT count(*) FROM ${count%=*}")" $count
-done
+done; }
+rows metricOutput=2 dead_letter=1
+#: run sh 3 4
+shows "downtimes-2012.csv: 2 lines: 0 new or changed, 0 unchanged, 1 left out; nothing was written"
+rows serviceEndpoint=4 siteGroup=1 siteContact=1 downtime=1
+sam-db() { command sam-db "$@" && sleep 1.01; }  # two snapshots never have the same time
+curl() { case "$*" in  # instead of GOCDB on the network
+    *get_site_list*) cat gocdb/sites.xml ;;
+    *downtime*) cat gocdb/downtimes.xml ;;
+    *) cat gocdb/services.xml ;;
+esac; }
+#: run sh 5
+shows "+ serviceEndpoint"
+before=$(sqlite3 sam.db .dump | md5sum)
+#: run sh 5
+same "$(sqlite3 sam.db .dump | md5sum)" "$before"
+cp gocdb/* .
+#: run sh 6
+cp sam.toml base.toml
+trust='ca_file = "{feeds_ca}"\n'
+printf "[[import.feed]]\nkind = \"gocdb\"\nurl = \"{feeds}/gocdbpi\"\n$trust" >> sam.toml
+printf "[[import.feed]]\nkind = \"vofeed\"\nurl = \"{feeds}/atlas/vofeed.xml\"\n$trust" >> sam.toml
+printf "[[import.feed]]\nkind = \"cric\"\nurl = \"{feeds}\"\n$trust" >> sam.toml
+printf "[[import.feed]]\nkind = \"osg\"\nurl = \"{feeds}\"\n$trust" >> sam.toml
+#: run sh 7
+#: write toml 1 tables.toml
+{ cat base.toml tables.toml; printf "$trust"; } > sam.toml
+#: run sh 8
+cp base.toml sam.toml
+#: run sh 9
+shows "due: 2026-03-02 2026-03-03"
+same "$(sam-db downtime list --all --json | grep -c '"source": "feed gocdb"')" 1
+#: valid sam-db toml 2

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,14 @@ import trustme
 
 from sam_pipeline.consumer.commands.run import CONFIGURATION, CONTINUING
 from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, process_start
-from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.schema.identity.identity import uid_identity, with_identity
 from sam_pipeline.schema.identity.policy import OBSERVE
 from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.tokens import load_tokens
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.program.command import CONFIG, OK
-from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.replay import FAILED, LOADED
@@ -45,6 +41,7 @@ from tests.support.consumer.daemon import (
     running,
     site_of,
 )
+from tests.support.consumer.database_sink import sink_into
 from tests.support.consumer.doubles import FakeSession
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results
@@ -403,21 +400,21 @@ def test_sighup_reads_the_policy_again_unless_it_has_problems(site: Site) -> Non
     ("mode", "pauses"), [("enforce", {"spool:///a", OURS}), ("observe", set())]
 )
 def test_the_source_or_identity_of_a_publisher_above_its_rate_pauses(
-    site: Site, mode: str, pauses: set[str]
+    site: Site, tmp_path: Path, mode: str, pauses: set[str]
 ) -> None:
     policy = load_policy(write_policy(site, mode, more="records_per_minute = 2\n"))
     engine = make_engine(site.database)
-    sink = DatabaseSink(engine, "x", Limits(), State(), 1000, 10**6, policy=policy)
+    sink = sink_into(engine, tmp_path, policy=policy)
 
     def delivery(broker: str, sender: str, answers: bool = False) -> Delivery:
         message = metric_message(metric_result(), metric_result(metricName="org.sam.B"))
         return Delivery(with_identity(message, sender), FakeSession(broker, answers), None)
 
     batch = [delivery("spool:///a", OURS), delivery("spool:///b", "uid:99")] * 2
-    tally = sink.load([*batch, delivery("listen+http://c", OURS, answers=True)], (), nullcontext)
+    outcome = sink.load([*batch, delivery("listen+http://c", OURS, answers=True)])
     engine.dispose()
 
-    assert set(tally.pauses) == pauses
+    assert set(outcome.pauses) == pauses
 
 
 def test_publishers_are_listed_as_json_and_as_a_policy_that_can_be_loaded(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -13,10 +12,8 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.schema.identity.identity import broker_identity, uid_identity
 from sam_pipeline.schema.messages.message import CLASS, Message
-from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.letters import budget
@@ -24,6 +21,7 @@ from tests.services.broker import PASSWORD, USER, StompServer
 from tests.support.builders import metric_message, metric_result
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import Subscription, row_keys, site_of
+from tests.support.consumer.database_sink import sink_into
 from tests.support.consumer.doubles import delivery
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site
@@ -90,14 +88,14 @@ def test_thousands_of_results_that_a_mistake_refuses_are_rows_after_a_replay(
 
 
 @only_on("postgresql")
-def test_a_clock_two_days_off_judges_no_result(engine: Engine) -> None:
+def test_a_clock_two_days_off_judges_no_result(engine: Engine, tmp_path: Path) -> None:
     off = timedelta(days=-2)
     state = State(lambda: datetime.now(UTC) + off)
     result = metric_message(metric_result(timestamp=format_time(datetime.now(UTC))))
     with acting_as("loader", engine) as loader:
-        sink = DatabaseSink(loader, "site-a", Limits(), state, 1000, 10**6)
+        sink = sink_into(loader, tmp_path, state)
         sink.prepare()
-        sink.load([delivery(message=result)], (), nullcontext)
+        sink.load([delivery(message=result)])
 
     assert len(stored(engine, "metricOutput")) == 1
     assert abs(state.clock_offset + off) < timedelta(seconds=30)

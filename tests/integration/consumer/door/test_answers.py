@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.core.outcome import (
+from sam_pipeline.consumer.core.inbox import (
     BROKER,
     DATABASE,
     NOWHERE,
     SPOOL,
+    Inbox,
     MessageOutcome,
     UnloadedRecord,
 )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import DATABASE, Delivery, MessageOutcome, Outcome
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.silence.coverage import Coverage, nothing_covered
 from sam_pipeline.consumer.sinks import held_name, probe_watch
@@ -27,8 +26,10 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import Loader
 from sam_pipeline.sql.removal.pruning.partitions import partitions
 from tests.support.builders import metric_message, metric_result
+from tests.support.consumer.database_sink import sink_into
 from tests.support.consumer.doubles import FakeSession, delivery
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
@@ -42,44 +43,46 @@ def batch(*messages: Message) -> list[Delivery]:
 
 
 @contextmanager
-def loading(engine: Engine, state: State, letters: int = 1000) -> Iterator[DatabaseSink]:
+def loading(
+    engine: Engine, directory: Path, state: State, letters: int = 1000
+) -> Iterator[DatabaseSink]:
     with acting_as("loader", engine) as loader:
-        yield DatabaseSink(loader, "site-a", Limits(), state, letters, 20_000_000)
+        yield sink_into(loader, directory, state, letters_per_hour=letters)
 
 
-def load(sink: DatabaseSink, *messages: Message) -> Tally:
-    return sink.load(batch(*messages), (), nullcontext)
+def load(sink: DatabaseSink, *messages: Message) -> Outcome:
+    return sink.load(batch(*messages))
 
 
 def test_the_database_reports_rows_duplicates_and_dead_letters_to_sessions_that_answer(
-    engine: Engine,
+    engine: Engine, tmp_path: Path
 ) -> None:
     known, bad = metric_message(), metric_result(metricStatus="FINE")
     unknown = Message({CLASS: "weatherReport"}, b"")
-    with loading(engine, State()) as sink:
+    with loading(engine, tmp_path, State()) as sink:
         first = load(sink, known)
-        tally = load(sink, metric_message(bad), unknown, known, Message(*known))
+        outcome = load(sink, metric_message(bad), unknown, known, Message(*known))
         again = load(sink, metric_message(bad), known, unknown)
 
-    [letter] = tally.outcomes[0].letters
-    assert first.outcomes == {0: MessageOutcome(DATABASE, rows=1)}
+    [letter] = outcome.answers[0].letters
+    assert first.answers == {0: MessageOutcome(DATABASE, rows=1)}
     assert (letter.number, letter.reason, "FINE" in letter.text) == (1, "bad-status", True)
-    assert tally.outcomes == {
+    assert outcome.answers == {
         0: MessageOutcome(DATABASE, letters=(letter,)),
         2: MessageOutcome(DATABASE, duplicates=1),
     }
-    assert again.outcomes[0].letters == (letter,), "a repeated dead letter is one"
-    assert [record[:2] for record in again.outcomes[2].letters] == [(None, "unknown-class")]
+    assert again.answers[0].letters == (letter,), "a repeated dead letter is one"
+    assert [record[:2] for record in again.answers[2].letters] == [(None, "unknown-class")]
 
 
-def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine) -> None:
+def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine, tmp_path: Path) -> None:
     """The watchdog measures the time between two of them, and not that of the whole batch."""
     days = [format_time(NOW - timedelta(days=n)) for n in range(120)]
     state = State()
-    with loading(engine, state) as sink:
-        tally = load(sink, metric_message(*(metric_result(timestamp=day) for day in days)))
+    with loading(engine, tmp_path, state) as sink:
+        outcome = load(sink, metric_message(*(metric_result(timestamp=day) for day in days)))
 
-    assert tally.rows_by_class == {"metricOutput": 120}
+    assert outcome.counts.rows_by_class == {"metricOutput": 120}
     assert state.turns >= 3
 
 
@@ -92,7 +95,7 @@ def test_partitions_of_coming_days_exist_before_any_message_needs_them(
     limits = Limits(future=timedelta(days=max_future_days))
     with acting_as("loader", own_engine) as loader:
         run_due(
-            make_tasks(loader, Catalogue(loader).partitions, limits, State().now, print), news=True
+            make_tasks(Loader(loader, Catalogue(loader), limits), State().now, print), news=True
         )
 
     with reading(own_engine) as connection:

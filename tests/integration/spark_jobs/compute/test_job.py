@@ -27,9 +27,8 @@ from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
-from sam_pipeline.spark_jobs.runs.due import due_reports
+from sam_pipeline.spark_jobs.runs.due import due_reports, only_changed
 from sam_pipeline.spark_jobs.runs.exclusions import add
-from sam_pipeline.spark_jobs.runs.unchanged import only_changed
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
@@ -373,7 +372,7 @@ def test_a_large_slice_is_read_in_parts(grid: Grid, monkeypatch: pytest.MonkeyPa
 
 
 WITHOUT_STORAGE = PROFILE.replace('[functions.storage]\nflavours = ["SRM"]\n', "")
-TABLES = ("run", "timeline_segment", "site_figure", "endpoint_figure", "published_run")
+TABLES = ("run", "timeline_segment", "figure", "published_run")
 DIFFERENT = ("what-if", "--profile", "other.toml")
 OF_DAY = (*DIFFERENT, "--day", DAY)
 

@@ -116,7 +116,7 @@ def test_only_the_newest_candidate_is_kept_and_none_with_the_sealed_figures(
     november, _ = computed(engine, report, day_facts(date(2025, 11, 1)))  # removes the older one
 
     assert states(engine, sealed, older, newer) == ["published", "superseded", "candidate"]
-    run_ids = query(engine, "SELECT run_id FROM site_figure ORDER BY run_id")
+    run_ids = query(engine, "SELECT run_id FROM figure WHERE level = 'site' ORDER BY run_id")
     assert [run_id for (run_id,) in run_ids] == [sealed, newer, november]
     computed(engine, report, day_facts(FIRST, **LATE), ok_h=20)
     assert query(engine, "SELECT * FROM report_candidate") == []
@@ -268,12 +268,15 @@ def test_a_seal_binds_the_role_that_writes_reports(
             ),
             f"UPDATE run SET state = 'failed' WHERE run_id = {run}",
             "UPDATE run SET state = 'running'",
-            f"DELETE FROM site_figure WHERE run_id = {run}",
-            f"INSERT INTO site_figure VALUES ({run}, 'B', 100, 100, 86400, 0, 0, 0, 0, 0, 0)",
-            f"UPDATE site_figure SET availability = 100 WHERE run_id = {run}",
+            f"DELETE FROM figure WHERE run_id = {run}",
+            (
+                f"INSERT INTO figure VALUES ({run}, 'site', 'B', '', '', '',"
+                " 100, 100, 86400, 0, 0, 0, 0, 0, 0)"
+            ),
+            f"UPDATE figure SET availability = 100 WHERE run_id = {run}",
             f"DELETE FROM run WHERE run_id = {run}",
             f"DELETE FROM published_run WHERE run_id = {run}",
-            "TRUNCATE site_figure",
+            "TRUNCATE figure",
             (
                 "INSERT INTO timeline_segment VALUES"
                 f" ({run}, 'site', 'A', '', '', '', '', '{FIRST}', '{FIRST}T12:00Z', 'OK')"

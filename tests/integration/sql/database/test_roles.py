@@ -94,8 +94,8 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "DELETE FROM run",
         "DELETE FROM report_change_row",
         "DELETE FROM timeline_segment",
-        "DELETE FROM site_figure",
-        "UPDATE site_figure SET availability = 100",
+        "DELETE FROM figure",
+        "UPDATE figure SET availability = 100",
         "DELETE FROM published_run",
         "INSERT INTO seal VALUES ('r', '2026-01', 1, 'me', now())",
         "UPDATE seal SET who = 'me'",
@@ -104,7 +104,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
     ),
     "reader": (
         *every("metric_result", "dead_letter", "run", "loaded_batch"),
-        "DELETE FROM site_figure",
+        "DELETE FROM figure",
         *ANY_WRITE,
     ),
 }

@@ -30,7 +30,7 @@ from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_v
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
-from sam_pipeline.sql.loading.load import decode_batches
+from sam_pipeline.sql.loading.load import decode_batch
 from tests.support.builders import metric_result
 from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import drop_trigger
@@ -212,9 +212,9 @@ def test_batches_are_limited_in_bytes_too(
 
     def counting(catalogue: Catalogue, messages: Sequence[Any], *more: Any) -> Any:
         sizes.append(len(messages))
-        return decode_batches(catalogue, messages, *more)
+        return decode_batch(catalogue, messages, *more)
 
-    monkeypatch.setattr("sam_pipeline.sql.loading.load.decode_batches", counting)
+    monkeypatch.setattr("sam_pipeline.sql.loading.load.decode_batch", counting)
     path = tmp_path / "long.txt"
     path.write_text("".join(map(_long, range(20))))
 

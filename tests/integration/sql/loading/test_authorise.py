@@ -25,6 +25,7 @@ from sam_pipeline.schema.identity.policy import (
 from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, SIGNATURE_EXPIRED, mark_refused
 from sam_pipeline.sql.database.engine import reading
@@ -40,7 +41,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 )
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
-from sam_pipeline.sql.loading.load import Loaded
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed, replay_dead_letters
 from sam_pipeline.sql.loading.said import homes_of, said_in_class
 from tests.oracle.databases import DIALECTS, Databases
@@ -81,7 +81,7 @@ def policy_of(*rules: PublisherRule, mode: str = ENFORCE) -> Policy:
 
 def load_now(
     engine: Engine, policy: Policy | Authority, *messages: Message, **options: Any
-) -> Loaded:
+) -> Counts:
     authority = policy if isinstance(policy, Authority) else Authority(policy)
     return of_loading.load_now(engine, *messages, authority=authority, **options)
 

@@ -353,7 +353,10 @@ def test_concurrent_loaders_lose_nothing_whichever_door_they_use(own_engine: Eng
     fold_all(own_engine)
 
     for batches in loaded:
-        assert sum(batch.rows + batch.duplicates for batch in batches) == RESULTS + 4 * SITES
+        assert (
+            sum(batch.counts.rows + batch.counts.duplicates for batch in batches)
+            == RESULTS + 4 * SITES
+        )
         [refused] = [failure.text for batch in batches for failure in batch.failures]
         assert "weight" in refused
     assert_everything_is_stored(own_engine)

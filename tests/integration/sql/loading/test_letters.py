@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -41,7 +42,6 @@ from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.groups import LetterGroup, count_dead_letters
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
-from sam_pipeline.sql.loading.load import Loaded
 from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,
     Parked,
@@ -62,7 +62,7 @@ BROKER = "stomp://msg.example.org:61613"
 BAD = metric_result(metricStatus="FINE", detailsData="ü")
 
 
-def load_now(engine: Engine, *messages: Message, quota: LetterQuota | None = None) -> Loaded:
+def load_now(engine: Engine, *messages: Message, quota: LetterQuota | None = None) -> Counts:
     audit = Audit("site-a", "host", 1, [BROKER] * len(messages))
     quota = quota or LetterQuota(1000, 10**8)
     return of_loading.load_now(engine, *messages, audit=audit, quota=quota)

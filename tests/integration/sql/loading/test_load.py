@@ -24,7 +24,7 @@ from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.insert import Inserted
 from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
-from sam_pipeline.sql.loading.load import POISON_TEXT, load
+from sam_pipeline.sql.loading.load import POISON_TEXT, Loader, Loading, MessageReport, load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.letters import list_dead_letters, load_now, only_letter, reasons
@@ -66,11 +66,16 @@ def reported(
 ) -> list[tuple[int, int, list[tuple[int, str]]]]:
     """Rows, duplicates, and numbers and reasons of the failures, by position."""
     asked = range(len(messages)) if report is None else report
-    loaded = load_now(engine, *messages, report=asked)
-    assert loaded.reports.keys() == {*asked}
+    reports: dict[int, MessageReport] = {}
+    with acting_as("loader", engine) as role:
+        loading = Loading(Loader(role, Catalogue(role)), messages, NOW, report=asked)
+        while loading.is_pending:
+            for commit in loading.store(loading.decode()):
+                reports |= commit.reports
+    assert reports.keys() == {*asked}
     return [
         (one.rows, one.duplicates, [(failure.number, failure.reason) for failure in one.failures])
-        for _, one in sorted(loaded.reports.items())
+        for _, one in sorted(reports.items())
     ]
 
 
@@ -392,8 +397,9 @@ def test_a_message_with_very_many_records_takes_several_transactions(engine: Eng
     for expected in (1, 0):  # a repeat changes nothing
         loaded = load_now(engine, message, audit=OF_THREE, limits=LIMITS)
 
-        counts = loaded.rows, loaded.duplicates, loaded.refused, loaded.dead_letters.total()
-        assert counts == (12_000 * expected, 12_000 * (1 - expected), 2, 2 * expected)
+        counts = loaded.rows, loaded.duplicates, loaded.dead_letters.total()
+        assert counts == (12_000 * expected, 12_000 * (1 - expected), 2 * expected)
+        assert loaded.repeated_dead_letters == 2 * (1 - expected)
         assert query(engine, COUNT) == [(12_000, 12_000)]
         assert reasons(engine) == [(1, "refused-by-database"), (12_002, "bad-status")]
     assert query(engine, COUNTED) == [
@@ -478,7 +484,7 @@ def test_messages_for_which_the_server_lacks_memory_are_loaded_in_halves(
 ) -> None:
     raise_if(with_notes, "stored >= 3", "53200")
 
-    loaded = load_now(with_notes, *notes(10), audit=OF_THREE)
+    loaded = load_now(with_notes, *notes(10), audit=Audit("c", "h", 1, ["b"] * 10))
 
     assert loaded.rows == 10
     assert words(with_notes) == [(str(n),) for n in range(10)]
@@ -515,5 +521,5 @@ def test_only_a_record_that_always_causes_an_internal_error_is_a_dead_letter(
 
     loaded = load_now(with_notes, *notes(count))
 
-    assert (loaded.rows, loaded.refused) == (count - len(lost), len(lost))
+    assert (loaded.rows, loaded.dead_letters.total()) == (count - len(lost), len(lost))
     assert words(with_notes) == [(str(n),) for n in range(count) if n not in lost]

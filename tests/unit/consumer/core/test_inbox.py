@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.core.attempts import MAX_FRAMES, Attempts
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge, answering
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.inbox import (
+    DATABASE,
+    BatchRule,
+    Delivery,
+    Inbox,
+    MessageOutcome,
+    acknowledge,
+    answering,
+)
 from sam_pipeline.consumer.core.tap import TapInbox
 from sam_pipeline.schema.messages.message import Message
 from tests.support.consumer.doubles import BROKER, FakeSession, delivery, sized

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count, repeat
 from pathlib import Path
@@ -14,18 +15,23 @@ import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
-from sam_pipeline.consumer.core.drain import Drain
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, answering
+from sam_pipeline.consumer.core.inbox import (
+    DATABASE,
+    BatchRule,
+    Delivery,
+    Inbox,
+    MessageOutcome,
+    Outcome,
+    answering,
+)
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
-from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
-from sam_pipeline.consumer.core.service import consume
-from sam_pipeline.consumer.core.sink import Decoding
+from sam_pipeline.consumer.core.service import Drain, consume
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull, needs_action
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.messages.counts import Counts
+from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
 from tests.support.consumer.doubles import FakeSession, FakeSource, delivery
 
@@ -73,7 +79,7 @@ class Scene:
 
     def run(self) -> list[str]:
         """Run the loop until the inbox is empty; returns the events."""
-        self.loop.run(self.stop, should_continue=lambda news: news)
+        self.loop.run(lambda news: news)
         return self.events
 
     def prepare(self) -> None:
@@ -85,14 +91,14 @@ class Scene:
     def finish(self) -> None:
         """Does nothing."""
 
-    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
         if self.failures:
             self.events.append("fail")
             self.on_failure()
             raise self.failures.pop(0)
         self.events.append(f"commit {len(batch)}")
-        outcomes = {at: MessageOutcome(DATABASE, rows=batch[at].token) for at in answering(batch)}
-        return Tally(pauses=self.pauses, outcomes=outcomes)
+        answers = {at: MessageOutcome(DATABASE, rows=batch[at].token) for at in answering(batch)}
+        return Outcome(answers=answers, pauses=self.pauses)
 
 
 def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path
         pauses.append(scene.inbox.any_paused)
         return news
 
-    scene.loop.run(scene.stop, should_continue)
+    scene.loop.run(should_continue)
 
     assert pauses[:2] == [False, True]
     assert pauses[-1] is False  # it went on until the pause was over
@@ -190,27 +196,15 @@ def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path
 
 def test_what_sources_have_counted_moves_into_the_totals_at_the_end(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 0)
-    scene.inbox.damaged = 2
+    counted = Counts(damaged_elements=2, refusals=Counter({("a", "not-authorised"): 1}))
+    scene.inbox.count(counted)
     scene.inbox.count_reconnect("stomp://a:1")
     scene.stop.set()
 
-    loop = scene.loop
-    consume(
-        *([], scene.inbox, loop.rule, scene, loop.attempts, loop.unstored, scene.state, scene.stop)
-    )
+    consume(scene.loop, [])
 
-    assert (scene.state.tally.damaged, scene.inbox.damaged) == (2, 0)
+    assert (scene.state.counts, scene.inbox.counted()) == (counted, Counts())
     assert (scene.state.reconnects, scene.inbox.reconnects) == ({"stomp://a:1": 1}, {})
-
-
-def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 0)
-    scene.inbox.count_refusal("a", "not-authorised")
-
-    for _ in range(2):
-        scene.run()
-
-    assert scene.state.tally.refusals == {("a", "not-authorised"): 1}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,15 +13,15 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.core.state import NOT_TRIED, State, sent_at
-from sam_pipeline.consumer.core.tally import MAX_KEYS, MAX_REFUSALS, OTHERS, Tally
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.sinks import database
-from sam_pipeline.consumer.sinks.database import COUNT_EVERY_S, WATCH_EVERY_S, DatabaseSink
+from sam_pipeline.consumer.sinks.database import COUNT_EVERY_S, WATCH_EVERY_S
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
-from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch, SqlError, StatementFailed
 from tests.support.consumer import doubles
+from tests.support.consumer.database_sink import sink_into
 from tests.support.consumer.doubles import BROKER, FakeSource
 from tests.support.database.with_schema import with_schema
 
@@ -36,13 +35,14 @@ class Scene:
     def __init__(self) -> None:
         self.now = NOON
         self.state = State(lambda: moment(self.now))
+        self.inbox = Inbox(10)
 
     def commit(self, batch: Sequence[Delivery], rows: int | None = None) -> None:
         self.state.taken(batch)
         self.state.committed(batch, loaded(len(batch) if rows is None else rows))
 
     def snapshot(self) -> Snapshot:
-        return Observer("site-a", self.state, Inbox(10), [FakeSource()], {}).snapshot()
+        return Observer("site-a", self.state, self.inbox, [FakeSource()], {}).snapshot()
 
 
 @pytest.fixture
@@ -54,11 +54,10 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def loaded(rows: int, **ignored: int) -> Tally:
-    return Tally(
+def loaded(rows: int) -> Counts:
+    return Counts(
         rows_by_class=Counter({"metricOutput": rows}),
         dead_letters=Counter({"bad-status": 1}),
-        ignored_keys=Counter(ignored),
     )
 
 
@@ -137,42 +136,19 @@ def test_a_wait_for_the_database_has_the_time_of_the_first_failure_and_the_last_
     assert waits == [(moment(NOON), NOT_TRIED), (None, ""), (moment(NOON + 5), "starting up")]
 
 
-def test_ignored_keys_are_counted_by_a_limited_number_of_printable_names() -> None:
-    tally = Tally()
+def test_what_sources_count_is_in_the_next_snapshot(scene: Scene) -> None:
+    scene.state.committed([delivery()], Counts(refusals=Counter({("a", "unsigned"): 1})))
+    for reason in ("unsigned", "not-authorised"):
+        scene.inbox.count(Counts(refusals=Counter({("a", reason): 1})))
 
-    tally.add([], loaded(0, **{"colour": 2, "a\ud800b\0c": 1}))
-    tally.add([], loaded(0, colour=3))
-    assert tally.ignored_keys == {"colour": 5, r"a\ud800b\x00c": 1}
-    tally.add([], loaded(0, **{f"key{number}": 1 for number in range(1000)}))
-    tally.add([], loaded(0, key0=1, late=1))
+    for _ in range(2):
+        refusals = scene.snapshot().counts.refusals
 
-    assert len(tally.ignored_keys) == MAX_KEYS + 1
-    assert tally.ignored_keys[OTHERS] == 1002 - MAX_KEYS + 1
-    assert tally.ignored_keys["key0"] == 2
-
-
-def test_refusals_are_counted_by_a_limited_number_of_publishers() -> None:
-    tally = Tally()
-    senders = [f"broker:stomp://mb1:61613/user{number}" for number in range(3 * MAX_REFUSALS)]
-
-    for sender in senders:
-        tally.add([], Tally(refusals=Counter({(sender, "not-authorised"): 1})))
-    tally.add([], Tally(refusals=Counter({(senders[0], "not-authorised"): 2})))
-
-    counts = tally.refusals_by_publisher
-    assert counts[senders[0]] == {"not-authorised": 3}
-    assert counts[OTHERS] == {"not-authorised": 2 * MAX_REFUSALS}
-
-
-def test_not_everything_is_loaded_while_a_record_or_message_is_kept_elsewhere() -> None:
-    letter = Tally(dead_letters=Counter({"bad-status": 1}))
-    kept = [letter, Tally(summarised_dead_letters=1), Tally(rejected=1), Tally(damaged=1)]
-
-    assert [tally.all_loaded for tally in (Tally(), *kept)] == [True, *[False] * 4]
+    assert refusals == {("a", "unsigned"): 2, ("a", "not-authorised"): 1}
 
 
 def test_a_class_of_which_only_duplicates_arrive_is_not_silent(scene: Scene) -> None:
-    scene.state.committed([delivery()], Tally(duplicates_by_class=Counter(downtime=1)))
+    scene.state.committed([delivery()], Counts(duplicates_by_class=Counter(downtime=1)))
 
     assert scene.state.received == {"downtime": moment(NOON)}
 
@@ -195,7 +171,7 @@ def test_dead_letters_count_for_an_hour(scene: Scene) -> None:
         numbers.append(scene.snapshot().dead_letters_last_hour)
 
     assert numbers == [2, 2, 1, 1, 0]
-    assert scene.snapshot().dead_letters == {"bad-status": 2}
+    assert scene.snapshot().counts.dead_letters == {"bad-status": 2}
 
 
 def test_dead_letters_of_the_last_hour_survive_a_restart(scene: Scene) -> None:
@@ -216,8 +192,7 @@ class Counting:
         self.now = 0.0
         self.state = State()
         engine = with_schema(f"sqlite:///{directory}/sam.db")
-        limits = (Limits(), self.state, 1000, 20_000_000)
-        self.sink = DatabaseSink(engine, "site-a", *limits, lambda: self.now)
+        self.sink = sink_into(engine, directory, self.state, clock=lambda: self.now)
         patch.setattr(database, "open_by_reason", self._count)
 
     def upkeep(self, after_s: float = 0.0) -> Mapping[str, int] | None:
@@ -253,7 +228,7 @@ def test_new_dead_letters_are_counted_within_a_second(counting: Counting) -> Non
     counting.upkeep()
     garbage = doubles.delivery(message=new_message("metricOutput", "garbage"))
 
-    counting.sink.load([garbage], (), nullcontext)
+    counting.sink.load([garbage])
 
     numbers = [(counting.upkeep(after_s) or {}).get("no-key", 0) for after_s in (0, COUNT_EVERY_S)]
     assert numbers == [0, 1]

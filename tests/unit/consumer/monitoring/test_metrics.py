@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -18,7 +19,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics_port
 from sam_pipeline.consumer.monitoring.certificates import CertificateLife
 from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort, Readers
@@ -27,6 +27,7 @@ from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.target import TlsFiles as Files
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.consumer.doubles import delivery
@@ -105,11 +106,11 @@ def guarded(daemon: Daemon, tmp_path: Path) -> Iterator[Daemon]:
 def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
     batch, state = [delivery()] * 3, State()
     state.taken(batch)
-    state.committed(batch, Tally())
+    state.committed(batch, Counts())
     state.stored(0.02)
     daemon.changes = {
         "brokers": (replace(BROKER, reconnects=2), AWAY),
-        "ignored_keys": {'a"b\nc': 3},
+        "counts": replace(snapshot().counts, ignored_keys=Counter({'a"b\nc': 3})),
         "silent": {"class": 1, "site": 0, "probe": 5},
         "received": {"metricOutput": NOW},
         "sites": {"A": NOW, "B": None},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +32,7 @@ from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings import config
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 from sam_pipeline.consumer.silence.silences import Silence
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.program.monitoring_plugin import NAMES
 from sam_pipeline.schema.program.systemd import Notifier
 from tests.services.systemd import Systemd
@@ -38,6 +40,10 @@ from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 from tests.support.invoke import Answer, invoke
 
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+
+
+def messages(number: int) -> Counts:
+    return Counts(messages_by_broker=Counter({BROKER.broker: number}))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_status_of_a_healthy_daemon_exits_0(home: Home) -> None:
 def test_status_as_json_has_the_state_and_all_numbers_of_an_instance(home: Home) -> None:
     absent = json.loads(home.status("--json", code=69))
     home.says(brokers=(BROKER, AWAY), spool_elements=5)
-    home.says(name="site-a@2", messages=99)
+    home.says(name="site-a@2", counts=messages(99))
 
     output = json.loads(home.status("--json", code=69))
     other = json.loads(home.status("--instance", "2", "--json"))
@@ -203,7 +209,7 @@ def test_the_plugin_reports_to_a_monitoring_system(
 
 
 def test_the_plugin_gives_performance_data_or_one_document(home: Home) -> None:
-    home.says(messages=12_345_678, spool_elements=8)
+    home.says(counts=messages(12_345_678), spool_elements=8)
 
     line = home.check("--warning-backlog", "1000", "--critical-backlog", "5000").out
 

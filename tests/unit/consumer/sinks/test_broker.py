@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.core.outcome import BROKER, NOWHERE
+from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.inbox import BROKER, NOWHERE, Delivery, Outcome
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
@@ -48,12 +47,17 @@ class Relay:
         self.config = ConsumerConfig(
             broker_urls=("spool:///in",), state_directory=directory, **keys
         )
-        self.sink = BrokerSink([parse_broker(url) for url in urls], self.config, State())
+        self.sink = BrokerSink(
+            [parse_broker(url) for url in urls],
+            self.config,
+            State(),
+            Attempts(directory / "attempts"),
+        )
 
-    def load(self, batch: Sequence[Delivery]) -> Tally:
-        return self.sink.load(batch, (), nullcontext)
+    def load(self, batch: Sequence[Delivery]) -> Outcome:
+        return self.sink.load(batch)
 
-    def move(self, *messages: Message, answers: bool = False) -> Tally:
+    def move(self, *messages: Message, answers: bool = False) -> Outcome:
         return self.load(deliveries(messages, answers))
 
     def kept(self) -> list[Message]:
@@ -166,11 +170,11 @@ def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
 
     with refusing("message too large", b"bad") as broker:
         moving = relay(broker)
-        tally = moving.move(*good[:10], bad, *good[10:])
+        outcome = moving.move(*good[:10], bad, *good[10:])
 
     (kept,) = moving.kept()
     assert set(broker.ids) == {message.message_id for message in good}
-    assert (tally.rejected, tally.all_loaded) == (1, False)
+    assert (outcome.counts.rejected_messages, outcome.counts.all_loaded) == (1, False)
     assert (kept.body, kept.message_id) == (b"bad", bad.message_id)
     assert bad.headers.items() <= kept.headers.items()
     assert kept.headers[REJECTED] == f"{broker.url}: message too large"
@@ -181,11 +185,11 @@ def test_a_message_that_ends_each_session_does_not_hold_up_the_others(relay: Mak
 
     with refusing("Processing error", b"odd", b"bad") as broker:
         moving = relay(broker)
-        tally = moving.move(*good[:30], message(b"odd"), message(b"bad"), *good[30:])
+        outcome = moving.move(*good[:30], message(b"odd"), message(b"bad"), *good[30:])
 
     assert {*bodies(broker)} == {message.body for message in good}
     assert {message.body for message in moving.kept()} == {b"odd", b"bad"}
-    assert tally.rejected == 2
+    assert outcome.counts.rejected_messages == 2
 
 
 @pytest.mark.parametrize(("count", "is_rejected"), [(1, True), (5 * MAX_SUSPECTS, False)])
@@ -201,7 +205,7 @@ def test_a_message_that_ends_each_session_is_rejected_unless_the_broker_is_to_bl
                 moving.load(batch)
         assert moving.kept() == []
         if is_rejected:
-            assert moving.load(batch).rejected == len(moving.kept()) == 1
+            assert moving.load(batch).counts.rejected_messages == len(moving.kept()) == 1
 
 
 def test_a_broker_that_confirms_nothing_is_left_for_the_next(
@@ -210,9 +214,9 @@ def test_a_broker_that_confirms_nothing_is_left_for_the_next(
     monkeypatch.setattr(broker_link, "ANSWER_S", 0.3)
 
     with FakeBroker(eats_receipts=True) as mute, FakeBroker() as second:
-        tally = relay(mute, second).move(message(b"a"))
+        outcome = relay(mute, second).move(message(b"a"))
 
-    assert (bodies(second), tally.rejected) == ([b"a"], 0)
+    assert (bodies(second), outcome.counts.rejected_messages) == ([b"a"], 0)
 
 
 def test_a_refused_message_is_offered_to_the_other_brokers_unless_they_are_away(
@@ -227,8 +231,8 @@ def test_a_refused_message_is_offered_to_the_other_brokers_unless_they_are_away(
         relay(NOBODY).sink.prepare()
 
     assert (bodies(strict), bodies(second)) == ([b"good", b"good"], [b"bad"])
-    assert (offered.rejected, kept) == (0, [])
-    assert alone.rejected == len(moving.kept()) == 1
+    assert (offered.counts.rejected_messages, kept) == (0, [])
+    assert alone.counts.rejected_messages == len(moving.kept()) == 1
 
 
 @pytest.mark.parametrize("bad", [{}, {DESTINATION: "/topic/a.>"}])
@@ -237,10 +241,10 @@ def test_a_message_that_nobody_could_receive_is_not_sent(
 ) -> None:
     with FakeBroker() as broker:
         moving = relay(broker)
-        tally = moving.move(Message(bad, b"x"), message(b"good"))
+        outcome = moving.move(Message(bad, b"x"), message(b"good"))
 
     assert bodies(broker) == [b"good"]
-    assert tally.rejected == len(moving.kept()) == 1
+    assert outcome.counts.rejected_messages == len(moving.kept()) == 1
 
 
 @pytest.mark.parametrize(
@@ -252,13 +256,13 @@ def test_a_sender_that_waits_for_an_answer_keeps_its_refused_message(
 ) -> None:
     with refusing(answer, b"bad") as broker:
         moving = relay(broker)
-        tally = moving.move(message(b"good"), message(b"bad"), answers=True)
+        outcome = moving.move(message(b"good"), message(b"bad"), answers=True)
 
-    (letter,) = tally.outcomes[1].letters
-    assert [tally.outcomes[at].stored for at in (0, 1)] == [BROKER, NOWHERE]
+    (letter,) = outcome.answers[1].letters
+    assert [outcome.answers[at].stored for at in (0, 1)] == [BROKER, NOWHERE]
     assert (letter.number, letter.reason) == (None, reason)
     assert answer in letter.text
-    assert (tally.rejected, moving.kept()) == (0, [])
+    assert (outcome.counts.rejected_messages, moving.kept()) == (0, [])
 
 
 def test_a_full_disk_delays_the_batch_and_the_answers_stay_the_same(relay: MakeRelay) -> None:
@@ -276,12 +280,12 @@ def test_a_full_disk_delays_the_batch_and_the_answers_stay_the_same(relay: MakeR
             moving.load(batch)
         asked_before = len(asked)
         moving.config.rejected_directory.unlink()
-        tally = moving.load(batch)
+        outcome = moving.load(batch)
 
     assert len(asked) == asked_before  # nothing is sent a second time
     assert bodies(broker) == [b"good"]
-    assert tally.rejected == len(moving.kept()) == 1
-    assert [tally.outcomes[at].stored for at in (1, 2)] == [NOWHERE, BROKER]
+    assert outcome.counts.rejected_messages == len(moving.kept()) == 1
+    assert [outcome.answers[at].stored for at in (1, 2)] == [NOWHERE, BROKER]
 
 
 SOON_S = 30.0

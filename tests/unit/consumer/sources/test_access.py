@@ -124,7 +124,7 @@ def test_an_enforced_policy_refuses_whom_and_what_it_does_not_list(
     with pytest.raises(HttpProblem, match=identity) if refused else nullcontext():
         door.require_permission(message, inbox)
 
-    assert list(inbox.take_refusals().values()) == [1] * refused
+    assert list(inbox.take_counts().refusals.values()) == [1] * refused
 
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -164,7 +164,7 @@ def test_a_signature_expires(tmp_path: Path, nagios: Signer, age: timedelta, rea
     refusal = refusal_of(message)
     assert (refusal.reason if refusal else "") == reason
     assert identity_of(message) == (SENDER if reason else key_identity("nagios1"))
-    assert dict(inbox.take_refusals()) == ({("nagios-cern", reason): 1} if reason else {})
+    assert dict(inbox.take_counts().refusals) == ({("nagios-cern", reason): 1} if reason else {})
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
@@ -178,8 +178,8 @@ def test_a_changed_message_is_counted_and_marked(tmp_path: Path, nagios: Signer,
     assert refusal.reason == "bad-signature" if refusal else checked == changed
     assert bool(refusal) == (mode == "enforce")
     assert identity_of(checked) == SENDER  # as its source knows it
-    assert inbox.take_refusals() == {("nagios-cern", "bad-signature"): 1}
-    assert not inbox.take_refusals()
+    assert inbox.take_counts().refusals == {("nagios-cern", "bad-signature"): 1}
+    assert not inbox.take_counts().refusals
 
 
 def test_messages_that_arrive_together_keep_their_order(tmp_path: Path, nagios: Signer) -> None:
@@ -190,7 +190,7 @@ def test_messages_that_arrive_together_keep_their_order(tmp_path: Path, nagios: 
 
     assert [message.message_id for message in checked] == [item.message_id for item in messages]
     assert [at for at, message in enumerate(checked) if refusal_of(message)] == [50]
-    assert inbox.take_refusals().total() == 1
+    assert inbox.take_counts().refusals.total() == 1
 
 
 SECURE = f"listen+https://{HOST}:8443"

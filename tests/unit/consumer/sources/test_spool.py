@@ -24,10 +24,11 @@ from sam_pipeline.schema.identity.identity import (
     uid_identity,
     with_identity,
 )
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.spool.disk import translated
+from sam_pipeline.schema.spool.disk import spool_error
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
 from tests.support.waiting import SOON_S, eventually
@@ -173,8 +174,8 @@ def refuse(monkeypatch: pytest.MonkeyPatch, method: str, *names: str) -> None:
     def refusing(queue: DirectoryQueue, *arguments: Any) -> Any:
         if names and arguments[0] not in names:
             return original(queue, *arguments)
-        with translated(f"cannot {method} in the spool {queue.path}"):
-            raise PermissionError(errno.EACCES, "Permission denied")
+        error = PermissionError(errno.EACCES, "Permission denied")
+        raise spool_error(f"cannot {method} in the spool {queue.path}", error)
 
     monkeypatch.setattr(DirectoryQueue, method, refusing)
 
@@ -199,7 +200,7 @@ def test_a_damaged_element_does_not_hold_up_others(scene: Scene, can_be_moved: b
         else:
             wait_until_missing(source, f"first {damaged}: ", str(bad))
 
-    assert scene.inbox.damaged == can_be_moved
+    assert scene.inbox.take_counts() == Counts(damaged_elements=int(can_be_moved))
     assert scene.locks() == []
 
 

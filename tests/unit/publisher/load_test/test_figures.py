@@ -55,7 +55,7 @@ from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival, Lo
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import Frame, encode
+from sam_pipeline.schema.net.stomp.frame import Frame, encode
 from sam_pipeline.schema.net.target import Target
 
 SENT_US = 1_700_000_000_123_456

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.reader import FrameReader
 from tests.services import missing
 
 HOST = "127.0.0.1"
@@ -137,7 +138,7 @@ COMMANDS = st.sampled_from(["SEND", "MESSAGE", "RECEIPT", "ERROR", "SUBSCRIBE"])
 PIECES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
 
-def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame]:
+def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame | Fault]:
     reader = reader or FrameReader()
     return [frame for piece in pieces for frame in reader.feed(piece)]
 
@@ -214,24 +215,37 @@ def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
         (b"x" * 100_000, f"no STOMP frame begins '{'x' * 40}'"),
     ],
 )
-def test_a_malformed_frame_is_an_error_with_a_reason(data: bytes, stem: str) -> None:
-    with pytest.raises(FrameError) as caught:
-        frames_of(data)
-    assert stem.replace("\\\\", "\\") in str(caught.value)
+def test_a_malformed_frame_is_the_last_fault_with_a_reason(data: bytes, stem: str) -> None:
+    [fault] = frames_of(data, RECEIPT % 1)
+    assert isinstance(fault, Fault)
+    assert fault.is_last
+    assert stem.replace("\\\\", "\\") in fault.problem
 
 
-def test_a_frame_without_end_is_an_error() -> None:
-    with pytest.raises(FrameError, match="headers of ERROR exceed 1000"):
-        frames_of(b"ERROR\n", *[b"a:1\n"] * 1000, reader=FrameReader(max_head_bytes=1000))
-    with pytest.raises(FrameError, match="body of ERROR exceeds 1000"):
-        frames_of(b"ERROR\n\n", *[b"x"] * 1002, reader=FrameReader(max_body_bytes=1000))
+@pytest.mark.parametrize(
+    ("begin", "piece", "limits", "problem"),
+    [
+        (b"ERROR\n", b"a:1\n", {"max_head_bytes": 1000}, "headers of ERROR exceed 1000"),
+        (b"ERROR\n\n", b"x", {"max_body_bytes": 1000}, "body of ERROR exceeds 1000"),
+    ],
+)
+def test_a_frame_without_end_is_the_last_fault(
+    begin: bytes, piece: bytes, limits: dict[str, int], problem: str
+) -> None:
+    [fault] = frames_of(begin, *[piece] * 1002, reader=FrameReader(**limits))
+    assert isinstance(fault, Fault)
+    assert fault.is_last
+    assert problem in fault.problem
+
+
+def test_a_body_of_exactly_the_limit_is_read() -> None:
     exact = encode("MESSAGE", {"content-length": "9"}, b"x" * 9)
     assert len(frames_of(exact, reader=FrameReader(max_body_bytes=9))) == 1
 
 
-def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
-    reader, frames = FrameReader(), []
+def test_frames_before_a_fault_and_beyond_the_requested_one_are_kept() -> None:
+    reader = FrameReader()
     first = next(iter(reader.feed(RECEIPT % 1 + RECEIPT % 2)))
-    with pytest.raises(FrameError):
-        frames.extend(reader.feed(RECEIPT % 3 + b"garbage"))
+    *frames, fault = reader.feed(RECEIPT % 3 + b"garbage")
     assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]
+    assert isinstance(fault, Fault)

@@ -28,7 +28,7 @@ from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.stomp.tap_session import tap_headers
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 CLASSIC, ARTEMIS_2, RABBIT = DIALECTS
 BROKER = "stomp://msg1.example.org:61613"

@@ -19,14 +19,19 @@ from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSe
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.removal import remove
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp.session import (
+    ConsumingSession,
+    Login,
+    Subscription,
+    Terms,
+)
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 from tests.support.brokers.fake_broker import HEART_BEAT, FakeBroker
 from tests.support.waiting import SOON_S, eventually
 
@@ -56,7 +61,7 @@ def inbox() -> Inbox:
 def logged_in(broker: FakeBroker, inbox: Inbox, **settings: Any) -> ConsumingSession:
     channel = connect(*broker.address, Deadline.after(SOON_S))
     login = settings.pop("login", Login("site-a"))
-    return ConsumingSession(channel, AT, inbox, login, **settings)
+    return ConsumingSession(channel, AT, inbox, login, Terms(**settings))
 
 
 @contextmanager
@@ -544,8 +549,7 @@ def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connec
 )
 def test_a_broker_that_lets_users_lie_must_not_vouch(vouches: bool, stem: str) -> None:
     with FakeBroker(server=ACTIVEMQ) as broker:
-        names = (str(parse_broker(broker.url)),) * vouches
-        settings = StompSettings("site-a", (METRICS,), vouches=names)
+        settings = StompSettings("site-a", (METRICS,), terms=Terms(vouches=vouches))
 
         (trip,) = round_trips(parse_broker(broker.url), settings)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
@@ -42,9 +41,8 @@ def changed_days(
     before: Iterable[RowSpan], after: Iterable[RowSpan], first: date, last: date
 ) -> set[date]:
     """The days from `first` to `last` on which the rows before and after are not the same."""
-    said: dict[tuple[date, tuple[Any, ...]], list[object]] = defaultdict(lambda: [None, None])
-    for number, rows in enumerate((before, after)):
-        for row in rows:
-            for day, fact in row.on_days(first, last):
-                said[day, row.key][number] = fact
-    return {day for (day, _), (old, new) in said.items() if old != new}
+    old, new = (
+        {(day, row.key): said for row in rows for day, said in row.on_days(first, last)}
+        for rows in (before, after)
+    )
+    return {at[0] for at in old.keys() | new.keys() if old.get(at) != new.get(at)}

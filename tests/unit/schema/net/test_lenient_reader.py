@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.consumer.sources.stomp.lenient_reader import (
-    FRAMES_BEFORE,
-    MOST_COUNTED,
-    MOST_FORMS,
-    LenientReader,
-    LostTrack,
-)
+from sam_pipeline.consumer.sources.stomp.session import refused
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
@@ -25,13 +19,21 @@ from sam_pipeline.schema.messages.refused import (
     REFUSED_TEXT,
     TOO_LARGE,
 )
-from sam_pipeline.schema.net.stomp_frame import Frame, FrameError
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame
+from sam_pipeline.schema.net.stomp.reader import (
+    FRAMES_BEFORE,
+    MOST_COUNTED,
+    MOST_FORMS,
+    FrameReader,
+)
 
 MAX_BODY = KEPT_BYTES + 1000
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 OURS = b"subscription:0\nack:a-1\nmessage-id:m-1\nmessageClass:metricOutput\nsamMessageId:s-1\n"
 LONG = b"x" * KEPT_BYTES
+RECEIPT = b"RECEIPT\nreceipt-id:9\n\n\0"
 GOOD = b"MESSAGE\n" + OURS + b"\ngood\0\n"
+HEADERS = dict(line.split(":") for line in OURS.decode().split())
 
 _ACKS = [b"", b"a:1", rb"a\c1", rb"a\\c1", rb"a\x", b"a\r", b"a\0", b"\xe9", b"\xc3\xa9", b"LONG"]
 _CHANGES = [
@@ -49,10 +51,15 @@ FRAMES = st.builds(b"%b\n%b\0".__mod__, st.tuples(st.sampled_from(HEADS), st.sam
 """Frames that differ a little from GOOD."""
 
 
-def frames_of(
-    *pieces: bytes, reader: LenientReader | None = None, max_body: int = MAX_BODY
-) -> list[Frame]:
-    reader = reader or LenientReader(max_body)
+def lenient(max_body: int = MAX_BODY, wary: bool = False) -> FrameReader:
+    reader = FrameReader(max_body_bytes=max_body, lenient=True)
+    if wary:
+        reader.be_wary()
+    return reader
+
+
+def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame | Fault]:
+    reader = reader or lenient()
     return [frame for piece in pieces for frame in reader.feed(piece)]
 
 
@@ -66,9 +73,10 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return pieces
 
 
-def refused(frame: Frame) -> Message:
-    marked: Message = frame.fault.refused(Message(frame.headers, frame.body))
-    return marked
+def kept(frame: Frame | Fault, is_last: bool = False) -> Message:
+    assert isinstance(frame, Fault)
+    assert frame.is_last == is_last
+    return refused(Message(frame.headers, frame.body), frame)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +95,7 @@ def test_a_malformed_head_is_a_fault_and_the_body_is_whole(
     head = b"MESSAGE\n" + OURS + line + b"\nack:forged"
 
     bad, good = frames_of(*cut(head + b"\n\nbody\0" + GOOD, sizes))
-    message = refused(bad)
+    message = kept(bad)
 
     assert header in message.headers.items()
     assert message.headers["ack"] == "a-1"
@@ -97,7 +105,7 @@ def test_a_malformed_head_is_a_fault_and_the_body_is_whole(
         b"\xff", rb"\xff"
     )
     assert (message.body, message.message_id) == (b"body", "s-1")
-    assert (good.body, good.fault) == (b"good", None)
+    assert good == Frame("MESSAGE", dict(HEADERS), b"good")
 
 
 @given(
@@ -113,14 +121,14 @@ def test_a_long_head_is_kept_as_far_as_it_matters(
     head = end.join(lines) + end + end
 
     bad, good = frames_of(*cut(head + b"body\0" + GOOD, sizes))
-    message = refused(bad)
+    message = kept(bad)
 
-    assert bad.headers == dict(line.split(":") for line in OURS.decode().split())
+    assert bad.headers == HEADERS
     assert message.headers[REFUSED] == BAD_FRAME
     assert message.headers[REFUSED_TEXT].startswith("32 headers of 270")
     assert message.headers[HEAD].encode() == head[:KEPT_BYTES]
     assert message.body == b"body"
-    assert (good.body, good.fault) == (b"good", None)
+    assert good == Frame("MESSAGE", dict(HEADERS), b"good")
 
 
 @pytest.mark.parametrize("sized", [True, False])
@@ -134,11 +142,12 @@ def test_a_body_above_the_limit_is_skipped(sized: bool, length: int, sizes: list
 
     large, good = frames_of(*cut(b"MESSAGE\n" + OURS + header + b"\n" + body + b"\0" + GOOD, sizes))
 
-    assert (good.body, good.fault) == (b"good", None)
+    assert good == Frame("MESSAGE", dict(HEADERS), b"good")
     if length <= MAX_BODY:
-        assert (large.body, large.fault) == (body, None)
+        assert isinstance(large, Frame)
+        assert large.body == body
         return
-    message = refused(large)
+    message = kept(large)
     assert message.headers[REFUSED] == TOO_LARGE
     assert f"{length} bytes" in message.headers[REFUSED_TEXT]
     assert hashlib.sha256(body).hexdigest() in message.headers[REFUSED_TEXT]
@@ -153,7 +162,7 @@ def test_a_large_body_or_header_takes_little_memory(begin: bytes) -> None:
 
     tracemalloc.start()
     pieces = (b"MESSAGE\n" + OURS + begin, *[piece] * count, end + GOOD)
-    large, good = frames_of(*pieces, max_body=limit)
+    large, good = frames_of(*pieces, reader=lenient(limit))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -172,50 +181,44 @@ def test_a_large_body_or_header_takes_little_memory(begin: bytes) -> None:
         (b"80000", b"body\0" + b"x" * 90_000, "does not end after its 80000 bytes"),
     ],
 )
-def test_a_message_without_a_known_end_is_an_error(
+def test_a_message_without_a_known_end_is_the_last_fault(
     length: bytes, body: bytes, problem: str
 ) -> None:
-    with pytest.raises(LostTrack, match=problem) as caught:
-        frames_of(b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n", body)
-    frame = caught.value.frame
-    message = refused(frame)
+    [fault] = frames_of(b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n", body, GOOD)
+    message = kept(fault, is_last=True)
 
-    assert frame.headers["ack"] == "a-1"
+    assert (fault.command, fault.headers["ack"]) == ("MESSAGE", "a-1")
     assert (message.body, message.headers[REFUSED]) == (b"body", BAD_FRAME)
+    assert problem in message.headers[REFUSED_TEXT]
 
 
 @pytest.mark.parametrize("length", [4 + 1 + len(GOOD) - 2, 500, 5_000_000])
 @given(sizes=PIECES)
 def test_a_faked_length_does_not_swallow_the_next_messages(length: int, sizes: list[int]) -> None:
-    reader = LenientReader(MAX_BODY)
-    reader.be_wary()
     head = b"MESSAGE\n" + OURS + b"content-length:%d\n\n" % length
 
-    with pytest.raises(LostTrack, match="another one begins") as caught:
-        frames_of(*cut(head + b"body\0\n" + GOOD * 20, sizes), reader=reader)
+    [fault] = frames_of(*cut(head + b"body\0\n" + GOOD * 20, sizes), reader=lenient(wary=True))
 
-    assert caught.value.frame.body == b"body"
+    assert "another one begins" in kept(fault, is_last=True).headers[REFUSED_TEXT]
+    assert fault.body == b"body"
 
 
 @pytest.mark.parametrize("command", [b"RECEIPT\nreceipt-id:1", b"CONNECTED\nversion:1.2"])
 @pytest.mark.parametrize("rest", [b"a:\xe9\n\n\0", b"a:" + LONG, b"\n" + b"x" * 80_000])
 def test_a_malformed_frame_confirms_nothing(command: bytes, rest: bytes) -> None:
-    with pytest.raises(FrameError):
-        frames_of(command + b"\n" + rest)
+    [fault] = frames_of(command + b"\n" + rest, RECEIPT)
+
+    assert isinstance(fault, Fault)
+    assert fault.is_last
 
 
 @given(st.binary(max_size=200), PIECES, st.booleans())
-def test_any_bytes_are_frames_or_an_error(data: bytes, sizes: list[int], wary: bool) -> None:
-    reader = LenientReader(50)
-    if wary:
-        reader.be_wary()
+def test_any_bytes_are_frames_or_faults(data: bytes, sizes: list[int], wary: bool) -> None:
+    frames = frames_of(*cut(b"MESSAGE\n" + data, sizes), reader=lenient(50, wary))
 
-    try:
-        frames = frames_of(*cut(b"MESSAGE\n" + data, sizes), reader=reader)
-    except FrameError as error:
-        assert str(error)
-    else:
-        assert all(frame.fault is None or refused(frame) for frame in frames)
+    faults = [frame for frame in frames if isinstance(frame, Fault)]
+    assert all(kept(fault, fault.is_last).headers[REFUSED_TEXT] for fault in faults)
+    assert not any(fault.is_last for fault in faults if fault is not frames[-1])
 
 
 @given(
@@ -224,29 +227,23 @@ def test_any_bytes_are_frames_or_an_error(data: bytes, sizes: list[int], wary: b
     st.booleans(),
 )
 def test_later_frames_are_read_like_the_first(data: bytes, sizes: list[int], wary: bool) -> None:
-    def outcome(reader: LenientReader) -> tuple[list[object], str]:
-        frames: list[Frame] = []
-        problem = ""
-        if wary:
-            reader.be_wary()
-        try:
-            for piece in cut(data, sizes):
-                frames += reader.feed(piece.replace(b"LONG", b"x" * (MAX_BODY + 1)))
-        except FrameError as error:
-            problem = str(error)
-            frames += [error.frame] if isinstance(error, LostTrack) else []
-        return [refused(frame) if frame.fault else frame for frame in frames], problem
+    def outcome(reader: FrameReader) -> list[object]:
+        pieces = (piece.replace(b"LONG", b"x" * (MAX_BODY + 1)) for piece in cut(data, sizes))
+        return [
+            (kept(frame, frame.is_last), frame[:-2]) if isinstance(frame, Fault) else frame
+            for frame in frames_of(*pieces, reader=reader)
+        ]
 
     sized = b"MESSAGE\n" + OURS + b"content-length:4\n\ngood\0"
-    experienced = LenientReader(MAX_BODY)
+    experienced = lenient(wary=wary)
     frames_of((GOOD + sized) * FRAMES_BEFORE, reader=experienced)
 
     assert len(experienced._forms) == 2
-    assert outcome(experienced) == outcome(LenientReader(MAX_BODY))
+    assert outcome(experienced) == outcome(lenient(wary=wary))
 
 
 def test_a_reader_learns_a_few_forms_of_frames_and_counts_a_few_more() -> None:
-    reader = LenientReader(MAX_BODY)
+    reader = lenient()
 
     for number in range(3 * MOST_COUNTED):
         frames_of(b"MESSAGE\nh%d:1\n\n\0" % number, reader=reader)
