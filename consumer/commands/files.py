@@ -27,7 +27,7 @@ from sam_pipeline.schema.spool.disk import unusable
 NO_EFFECT = "it has no effect without certificate_file"
 
 
-class Settings(NamedTuple):
+class Setup(NamedTuple):
     """What all files say, as it was at the start or at a reload."""
 
     config: ConsumerConfig
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     """What the log of operations gets of a policy that was read again."""
 
 
-def read_settings(args: argparse.Namespace) -> Settings:
+def read_settings(args: argparse.Namespace) -> Setup:
     """Read all files; raises ConfigError."""
     config = load_consumer(args, args.instance)
     policy = usable_policy(config.publishers)
@@ -48,7 +48,7 @@ def read_settings(args: argparse.Namespace) -> Settings:
         from sam_pipeline.sql.database.config import load_database
 
         url = load_database(args).url
-    return Settings(config, policy, load_credentials(config), url)
+    return Setup(config, policy, load_credentials(config), url)
 
 
 def problems_of_files(config: ConsumerConfig) -> Iterator[str]:

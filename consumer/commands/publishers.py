@@ -24,7 +24,7 @@ from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.said import (
-    Counts,
+    Judged,
     counts_since,
     homes_of,
     policy_names,
@@ -111,14 +111,14 @@ def _read(engine: Engine, since: datetime) -> Iterator[Said]:
 
 
 def _documents(
-    said: Iterable[Said], names: Mapping[str, str], counts: Mapping[str, Counts]
+    said: Iterable[Said], names: Mapping[str, str], counts: Mapping[str, Judged]
 ) -> list[dict[str, Any]]:
     """Each identity with its classes; one of which nothing is stored has none."""
     documents: dict[str, dict[str, Any]] = {
         identity: {
             "publisher": identity,
             "name": names.get(identity),
-            **counts.get(identity, Counts(0, 0))._asdict(),
+            **counts.get(identity, Judged(0, 0))._asdict(),
             "classes": [],
         }
         for identity in sorted({*counts, *(one.identity for one in said)})

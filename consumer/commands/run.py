@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
-from sam_pipeline.consumer.commands.files import Settings, problems_of_files, read_settings
+from sam_pipeline.consumer.commands.files import Setup, problems_of_files, read_settings
 from sam_pipeline.consumer.commands.look.looking import add_limits
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
@@ -194,7 +194,7 @@ class _Process(NamedTuple):
     recent: RecentRecords | None
 
 
-def _run(process: _Process, settings: Settings) -> Drain | None:
+def _run(process: _Process, settings: Setup) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     args, request, state, attempts, unstored, listeners, _ = process
     config = settings.config
@@ -228,7 +228,7 @@ def _run(process: _Process, settings: Settings) -> Drain | None:
     return drain
 
 
-def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[str]:
+def _objections(settings: Setup, recent: RecentRecords | None) -> Iterator[str]:
     """Why the policy should not be used yet, judged by the records accepted lately."""
     from sam_pipeline.sql.database.engine import make_engine
     from sam_pipeline.sql.errors import SqlError
@@ -246,7 +246,7 @@ def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[st
 
 
 @contextmanager
-def _opened_sink(process: _Process, settings: Settings) -> Iterator[Sink]:
+def _opened_sink(process: _Process, settings: Setup) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool or brokers of a relay."""
     config, state, attempts = settings.config, process.state, process.attempts
     if config.targets and config.targets[0].kind == SPOOL:

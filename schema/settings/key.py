@@ -65,7 +65,7 @@ class Key:
 class Settings:
     """The values of a section or table, which never change; two are equal if all values are.
 
-    An attribute that is no key is set by an option or by the program, never by the file.
+    Other attributes are set by an option or by the program, never by the file.
     """
 
     # A dataclass would be the same, but its module takes as long to import as Python to start.

@@ -26,8 +26,8 @@ from sam_pipeline.sql.topology.unknown_names import without_endpoints
 from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
 
 MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
-"""If at least so many rows, and more than this part of all, vanish at once, or all of them, the
-export is probably incomplete."""
+"""An export is probably incomplete if all rows vanish at once, or at least this number and this
+part of them."""
 
 _DETAILS = {
     SERVICE_ENDPOINT.name: ("serviceURI", "gridSite", "production", "monitored"),
@@ -38,7 +38,7 @@ _DETAILS = {
 """Attributes outside the key; if one of them changes, a new row is inserted."""
 
 
-class Difference(NamedTuple):
+class RowChange(NamedTuple):
     """A row before and after an import: None before it begins, or after it ends."""
 
     message_class: MessageClass
@@ -81,7 +81,7 @@ class FeedChanges:
     ended: int = 0
     unchanged: int = 0
     kept: int = 0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowChange, ...] = ()
     without_endpoint: str = ""
 
 
@@ -158,8 +158,8 @@ def topology_changes(
         for row in [*gone, *(known[key] for key in changed if HOLDS in known[key])]
     ]
     differences = [
-        *(Difference(message_class, row, None) for row in gone),
-        *(Difference(message_class, known.get(key_of(row, keys)), row) for row in begun),
+        *(RowChange(message_class, row, None) for row in gone),
+        *(RowChange(message_class, known.get(key_of(row, keys)), row) for row in begun),
     ]
     rows = (*ended, *begun)
     if rows:
@@ -208,8 +208,8 @@ def contact_changes(
         ended=len(gone),
         unchanged=len(wanted) - len(begun),
         differences=(
-            *(Difference(SITE_CONTACT, row, None) for row in gone),
-            *(Difference(SITE_CONTACT, known.get(row["siteName"]), row) for row in begun),
+            *(RowChange(SITE_CONTACT, row, None) for row in gone),
+            *(RowChange(SITE_CONTACT, known.get(row["siteName"]), row) for row in begun),
         ),
     )
 
@@ -243,7 +243,7 @@ def downtime_changes(
     held = {key_of(row, keys): row for row in holding if "downtimeId" in row}
     wanted = {key_of(row, keys): row for row in exported}
     counts: Counter[str] = Counter()
-    differences: list[Difference] = []
+    differences: list[RowChange] = []
     changed: list[Row] = []
     ended: list[Row] = []
     for key, row in wanted.items():
@@ -253,14 +253,14 @@ def downtime_changes(
             changed.append({**row, ANNOUNCED_AT: at} if key in known else row)
         if key not in held:
             counts["new"] += 1
-            differences.append(Difference(DOWNTIME, None, row))
+            differences.append(RowChange(DOWNTIME, None, row))
         elif key_of(row, details) == key_of(held[key], details):
             counts["unchanged"] += 1
         elif is_said or held[key][SOURCE] == HAND or held[key]["timestamp"] >= at:
             counts["kept"] += 1
         else:
             counts["changed"] += 1
-            differences.append(Difference(DOWNTIME, held[key], row))
+            differences.append(RowChange(DOWNTIME, held[key], row))
     for key, row in known.items():
         if key in wanted or window is None or HOLDS not in row:
             continue
@@ -271,7 +271,7 @@ def downtime_changes(
             last = max(min(end, format_time(midnight)), last)
         if start < window.end and end > window.start and end > last:
             ended.append({**row, "endTime": last})
-            differences.append(Difference(DOWNTIME, row, ended[-1]))
+            differences.append(RowChange(DOWNTIME, row, ended[-1]))
     if ended and not wanted and not snapshot.accept_shrinking:
         raise BadInput(
             f"the export has no downtimes, but {len(ended)} from {snapshot.title} are in the"

@@ -28,8 +28,8 @@ DEFAULT_FLAVOURS: Mapping[str, str] = {
     "XRootD origin server": "XROOTD",
     "XRootD.Redirector": "XROOTD",
 }
-"""The flavour by its name in a feed. Tape services (`SRM.nearline`, `webdav.tape`) keep theirs: an
-outage of the tapes is no outage of the disks."""
+"""The flavour by its name in a feed. Tape services (`SRM.nearline`, `webdav.tape`) keep theirs: the
+disks may work while the tapes do not."""
 
 
 def flavour_names(own: Mapping[str, str]) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_changes import Difference
+from sam_pipeline.sql.imports.feed_changes import RowChange
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message
 from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
@@ -142,7 +142,7 @@ class Imported:
     rows: int = 0
     duplicates: int = 0
     bad: list[BadLine] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RowChange] = field(default_factory=list)
 
 
 @contextmanager
@@ -235,10 +235,10 @@ def import_table(
 
     def differences(
         before: Mapping[tuple[str, ...], Row], after: Mapping[tuple[str, ...], Row]
-    ) -> list[Difference]:
+    ) -> list[RowChange]:
         details = [key for key in table.message_class.keys if key != "timestamp"]
         return [
-            Difference(table.message_class, before.get(key), row)
+            RowChange(table.message_class, before.get(key), row)
             for key, row in after.items()
             if key not in before or key_of(before[key], details) != key_of(row, details)
         ]

@@ -61,7 +61,7 @@ _AUDITS = {
 _PERIODS = (("validFrom", "validTo"), ("startTime", "endTime"))
 
 
-class Counts(NamedTuple):
+class Judged(NamedTuple):
     """The records of an identity that were accepted and refused, redelivered ones included."""
 
     accepted: int
@@ -153,12 +153,12 @@ def policy_names(connection: Connection) -> dict[str, str]:
     return {row.identity: row.name for row in connection.execute(_NAMES)}
 
 
-def counts_since(engine: Engine, since: datetime) -> dict[str, Counts]:
+def counts_since(engine: Engine, since: datetime) -> dict[str, Judged]:
     """The records of each identity in the audit of loading."""
     with reading(engine) as connection:
         rows = connection.execute(_AUDITS[engine.dialect.name], {"since": _bound(engine, since)})
         return {
-            identity: Counts(int(accepted), int(refused)) for identity, accepted, refused in rows
+            identity: Judged(int(accepted), int(refused)) for identity, accepted, refused in rows
         }
 
 

@@ -329,8 +329,8 @@ class FrameForm:
     def read(self, buffer: bytearray, at: int, most: int) -> tuple[Frame, int] | None:
         """The frame that begins at this offset, and where it ends.
 
-        None unless it is complete, of this form, at most so many bytes, and the reader of any frame
-        would agree.
+        None unless it is complete, of this form, within the limit on bytes, and the reader of any
+        frame would agree.
         """
         match = self._match(buffer, at)
         if match is None or match.end() - at > most:

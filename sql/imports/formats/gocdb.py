@@ -87,7 +87,8 @@ def _sites(
 ) -> tuple[dict[str, SiteFacts], dict[str, list[Row]], list[Row] | None]:
     """Facts about the sites, their groups by type, and their contacts.
 
-    `get_site_list` says nothing of scope tags and contacts: then there is no such type, and None.
+    `get_site_list` has neither scope tags nor contacts: then that type is missing, and the contacts
+    are None.
     """
     items = []
     for where, element in _elements(paths, "SITE", left_out):

@@ -227,7 +227,7 @@ def osg_time(text: str) -> str:
     """`Mar 28, 2017 22:00 -0500`, or in UTC `… 22:00 PM UTC`, `… 10:00 PM UTC`, `… 22:00`.
 
     Raises:
-        RecordRefused: the text is no such time.
+        RecordRefused: the text has another form.
     """
     match = _TIME.fullmatch(text)
     if match is None or match[1] not in _MONTHS:

@@ -1,6 +1,6 @@
 """Reads a document in YAML, of which all values are texts, lists or mappings of texts.
 
-So an id `017` is no octal number, and `no` is a name. Aliases, with which a small document can
+So an id `017` keeps its zero, and `no` is a name. Aliases, with which a small document can
 become a large one, and tags are refused.
 """
 
