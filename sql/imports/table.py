@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,8 +34,6 @@ from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.loading.load import decode_batch, refuse_broken_class
 from sam_pipeline.sql.topology.view_rows import Row, key_of, stored_rows
 
-ONE_TRANSACTION_LINES = 100_000
-"""A longer table is stored in batches: in one transaction it would block all other loaders."""
 BATCH_LINES = 1_000
 LONGEST_VALUE = 1024 * 1024
 
@@ -198,36 +196,24 @@ def import_table(
         )
         return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)
 
-    def store(batches: Callable[[], Iterable[list[Message]]]) -> None:
-        """Store the batches in one transaction, which may be tried twice."""
-
-        def action(connection: Connection) -> tuple[int, int, list[BadLine]]:
-            rows, duplicates, failures = 0, 0, []
-            before = holding(connection) if dry_run else {}
-            for batch in batches():
-                decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
-                inserted = insert_batch(connection, decoded)
-                rows += inserted.counts.rows
-                duplicates += inserted.counts.duplicates
-                failures += inserted.failures
-            refuse_broken_class(failures)
-            bad = [
-                BadLine(int(failure.message.headers[LINE]), failure.text) for failure in failures
-            ]
-            if bad and not keep_going:
-                raise LinesRefused(bad)
-            if dry_run:
-                done.differences = differences(before, holding(connection))
-                raise RolledBack((rows, duplicates, bad))
-            return rows, duplicates, bad
-
-        try:
-            rows, duplicates, bad = load_transaction(engine, action)
-        except RolledBack as end:
-            rows, duplicates, bad = end.result
-        done.rows += rows
-        done.duplicates += duplicates
-        done.bad += bad
+    def store(connection: Connection) -> tuple[int, int, list[BadLine]]:
+        """Store the lines in one transaction, which may be tried twice."""
+        rows, duplicates, failures = 0, 0, []
+        before = holding(connection) if dry_run else {}
+        for batch in batches():
+            decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
+            inserted = insert_batch(connection, decoded)
+            rows += inserted.counts.rows
+            duplicates += inserted.counts.duplicates
+            failures += inserted.failures
+        refuse_broken_class(failures)
+        bad = [BadLine(int(failure.message.headers[LINE]), failure.text) for failure in failures]
+        if bad and not keep_going:
+            raise LinesRefused(bad)
+        if dry_run:
+            done.differences = differences(before, holding(connection))
+            raise RolledBack((rows, duplicates, bad))
+        return rows, duplicates, bad
 
     def holding(connection: Connection) -> dict[tuple[str, ...], Row]:
         rows = stored_rows(connection, table.message_class)
@@ -245,13 +231,12 @@ def import_table(
 
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     try:
-        if dry_run or done.lines <= ONE_TRANSACTION_LINES:
-            store(batches)
-        else:
-            for batch in batches():
-                store(lambda: [batch])  # noqa: B023 - called before the next batch
+        done.rows, done.duplicates, bad = load_transaction(engine, store)
+    except RolledBack as end:
+        done.rows, done.duplicates, bad = end.result
     except LinesRefused as refused:
-        done.bad += refused.bad
+        bad = list(refused.bad)
+    done.bad += bad
     done.bad.sort(key=lambda bad: bad.line)
     return done
 
