@@ -153,7 +153,7 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
     for message in evil_messages():
         spool.add(message)
 
-    assert "ignored keys" in seen("sam-consume", "run", "--drain", "--timeout", "2", "-v")
+    assert "ignored key" in seen("sam-consume", "run", "--drain", "--timeout", "2", "-v")
     for command in (
         ("list", "--state", "any"),
         ("show", "--all"),

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -258,7 +257,7 @@ class Fetch:
         self.feed = FeedConfig(kind="vofeed", url=f"{server.url}/x.xml", **files)
 
     def __call__(self, known: Validators = NOTHING, **settings: Any) -> Validators | None:
-        feed = replace(self.feed, **settings)
+        feed = self.feed.replace(**settings)
         client = FeedClient(feed, self.proxy, Deadline.after(60), self.pauses.append)
         return client.fetch(feed.url, self.path, XML, known)
 

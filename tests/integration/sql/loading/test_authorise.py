@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -354,7 +353,7 @@ def test_a_publisher_has_the_name_of_the_policy_that_it_was_last_loaded_under(
     engine: Engine,
 ) -> None:
     for name in ("old", "new"):
-        load_now(engine, policy_of(replace(rule("alice"), name=name)), result("ce.alice.org"))
+        load_now(engine, policy_of(rule("alice").replace(name=name)), result("ce.alice.org"))
 
     assert query(engine, "SELECT identity, name FROM publisher") == [(ALICE, "new")]
 
@@ -514,7 +513,7 @@ def test_the_same_stream_loads_under_the_suggested_policy(engine: Engine, tmp_pa
     for message in STREAM:
         of_loading.load_now(engine, message, now=now)
     file.write_text("\n".join(suggested_policy(said(engine))), encoding="utf-8")
-    authority = Authority(replace(load_policy(file), mode=ENFORCE))
+    authority = Authority(load_policy(file).replace(mode=ENFORCE))
     second = with_schema(f"sqlite:///{tmp_path}/second.db")
 
     of_loading.load_now(second, *STREAM, now=now, authority=authority)
