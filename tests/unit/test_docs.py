@@ -13,6 +13,7 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 
+ROOT = DOCS.parent
 PAGES = sorted(DOCS.glob("*.md"))
 
 
@@ -29,7 +30,15 @@ def test_every_table_is_on_one_page() -> None:
     assert sorted(name for page in pages for name in named(page)) == sorted(TABLES)
 
 
-@pytest.mark.parametrize("path", [*PAGES, DOCS.parent / "README.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.name)
+def test_every_path_on_a_page_exists(path: Path) -> None:
+    rooms = "schema|publisher|consumer|sql|spark_jobs|tests|deploy|docs"
+    paths = re.findall(rf"`((?:{rooms})/[\w./-]*)`", path.read_text(encoding="utf-8"))
+
+    assert [name for name in paths if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.name)
 def test_links_lead_to_files_and_headings(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", path.read_text(encoding="utf-8"))
 
