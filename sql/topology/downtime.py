@@ -18,11 +18,10 @@ from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import (
-    DATABASE_ERRORS,
+    DatabaseRefused,
     DowntimeRefused,
-    Kind,
     NoSuchDowntime,
-    kind_of,
+    StatementFailed,
 )
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
@@ -151,9 +150,7 @@ def downtimes_without_endpoints(engine: Engine, now: str) -> str:
         with reading(engine) as connection:
             downtimes = stored_rows(connection, DOWNTIME)
             topology = stored_rows(connection, SERVICE_ENDPOINT)
-    except DATABASE_ERRORS as error:
-        if kind_of(error) is not Kind.CLASS:
-            raise
+    except (DatabaseRefused, StatementFailed):
         return ""
     return without_endpoints(
         (row for row in downtimes if row["endTime"] > max(now, row["startTime"])),

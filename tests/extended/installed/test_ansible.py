@@ -124,7 +124,7 @@ def test_a_service_host_loads_messages(control: Control, installed: str) -> None
     assert machine.succeed("stat -c '%a %U' /etc/credstore/*").strip() == "600 root"
     assert machine.succeed("systemctl is-enabled sam-consume").strip() == "enabled"
     machine.succeed(f"{PUBLISHED} --broker spool:///var/lib/sam/in")
-    eventually(lambda: "1 row," in machine.shell(STATUS).stdout, 60)
+    eventually(lambda: "1 row" in machine.shell(STATUS).stdout, 60)
 
 
 def test_a_second_call_changes_nothing(control: Control, installed: str) -> None:
