@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start w
     from typing import Callable
 
     from sam_pipeline.publisher.brokers.transport import Transport
-    from sam_pipeline.publisher.delivery.route import Memory, Route, Turn
+    from sam_pipeline.publisher.delivery.route import BrokerCandidate, Memory, Route
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.net.target import Target
@@ -124,7 +124,7 @@ class Courier:
         self._meanwhile = meanwhile
         self._termination = termination if config.spool else None
         self._memory: Memory | None = None
-        self._connection: tuple[Transport, Turn] | None = None
+        self._connection: tuple[Transport, BrokerCandidate] | None = None
 
     def __enter__(self) -> Courier:
         return self
@@ -226,7 +226,7 @@ class Courier:
     def _try_brokers(
         self,
         batch: MessageBatch,
-        candidates: Iterator[Turn],
+        candidates: Iterator[BrokerCandidate],
         route: Route,
         deadline: Deadline,
     ) -> None:
@@ -292,7 +292,7 @@ class MessageBatch:
     def send(
         self,
         transport: Transport,
-        candidate: Turn,
+        candidate: BrokerCandidate,
         config: PublisherConfig,
         deadline: Deadline,
     ) -> None:

@@ -53,7 +53,7 @@ T = TypeVar("T")
 logger = lazy_logger(__name__)
 
 
-class Turn(NamedTuple):
+class BrokerCandidate(NamedTuple):
     """An address to try; it shares the remaining time with `sharing - 1` others."""
 
     target: Target
@@ -97,7 +97,7 @@ class Route:
         """One error for each address that failed or was left out."""
         return [*self._failures, *map(self._why_left_out, self._left_out)]
 
-    def candidates(self) -> Iterator[Turn]:
+    def candidates(self) -> Iterator[BrokerCandidate]:
         """The addresses to try, without those that rest unless `ask_all` is set."""
         waiting = _in_order(self._memory.targets, self._order)
         last = self._memory.last_worked()
@@ -107,7 +107,7 @@ class Route:
             known = trusted and target.ip  # a spool has no IP, nor a broker behind a proxy
             if known or target in self._addresses(named, len(waiting)):
                 self._seen.add(_identity(target))
-                yield Turn(target, len(waiting))
+                yield BrokerCandidate(target, len(waiting))
                 if is_literal(target):
                     waiting.remove(named)  # has no other address
         while waiting:
@@ -123,7 +123,7 @@ class Route:
             fields = {"broker": str(target)}
             logger.warning("broker left out: %s", self._why_left_out(target), extra=fields)
 
-    def left_out(self) -> Iterator[Turn]:
+    def left_out(self) -> Iterator[BrokerCandidate]:
         """The addresses that `candidates` left out."""
         while self._left_out:
             addresses = self._addresses(self._left_out.pop(0))
@@ -386,9 +386,9 @@ def _identity(target: Target) -> tuple[str, str, int, str]:
     return broker.scheme, target.ip or broker.host, broker.port, broker.path
 
 
-def _sharing(targets: Sequence[Target], later: int) -> Iterator[Turn]:
+def _sharing(targets: Sequence[Target], later: int) -> Iterator[BrokerCandidate]:
     for position, target in enumerate(targets):
-        yield Turn(target, len(targets) - position + later)
+        yield BrokerCandidate(target, len(targets) - position + later)
 
 
 def _in_order(items: Sequence[T], order: str) -> list[T]:

@@ -241,14 +241,10 @@ class PublisherConfig(MessageKeys, SectionKeys):
     def targets(self) -> tuple[Target, ...]:
         """The listed brokers, then those of further tables."""
         tables = {str(table.broker): table for table in self.broker}
-        targets = []
-        for url in self.brokers:
-            broker = parse_broker(url)
-            table = tables.pop(str(broker), None) if tables else None
-            targets.append(self.target_of(broker, table))
-        for table in tables.values():
-            targets.append(self.target_of(table.broker, table))
-        return tuple(targets)
+        brokers: dict[str, Broker] = {}
+        for broker in (*map(parse_broker, self.brokers), *(t.broker for t in tables.values())):
+            brokers.setdefault(str(broker), broker)
+        return tuple(self.target_of(one, tables.get(name)) for name, one in brokers.items())
 
     def target_of(self, broker: Broker, table: Optional[BrokerTable] = None) -> Target:
         """A broker as these settings apply there."""

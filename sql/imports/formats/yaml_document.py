@@ -6,6 +6,7 @@ become a large one, and tags are refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,9 +30,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        keys = [str(key.value) for key, _ in node.value]
-        repeated = next((key for key in keys if keys.count(key) > 1), None)
-        return mapping if repeated is None else {REPEATED: repeated}
+        if len(mapping) == len(node.value):
+            return mapping
+        [(repeated, _)] = Counter(str(key.value) for key, _ in node.value).most_common(1)
+        return {REPEATED: repeated}
 
 
 def read_yaml(path: Path) -> tuple[Any, Sequence[int]]:

@@ -14,7 +14,7 @@ ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
 """The end of a period without one."""
 
 THEIRS = "publisher_id IN :ids AND received_at >= :since AND received_at < :until"
-"""The condition on rows of a table with publishers, for `Period.run`."""
+"""The condition on rows of a table with publishers, for `RevokedPeriod.run`."""
 
 
 class Withdrawn(NamedTuple):
@@ -29,7 +29,7 @@ class Withdrawn(NamedTuple):
     days: frozenset[date] = frozenset()
 
 
-class Period(NamedTuple):
+class RevokedPeriod(NamedTuple):
     """What these publishers said from `since` until `until`, in the transaction of a connection.
 
     Of results, those that were measured from `start` until `stop`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from sam_pipeline.sql.removal.derived import recompute_statuses
-from sam_pipeline.sql.removal.revoking.period import Period, Withdrawn
+from sam_pipeline.sql.removal.revoking.period import RevokedPeriod, Withdrawn
 
 KEY = "instance_id, measured_at, gatherer_id"
 ROW = f"{KEY}, ordinal"
@@ -39,7 +39,7 @@ HAS_RESULTS = f"""
 """
 
 
-def delete_results(period: Period) -> Withdrawn:
+def delete_results(period: RevokedPeriod) -> Withdrawn:
     """Delete the results of the period; one that others have sent becomes that of the next one."""
     run, dialect = period.run, period.connection.dialect.name
     if dialect == "postgresql":

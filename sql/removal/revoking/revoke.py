@@ -28,11 +28,11 @@ from sam_pipeline.sql.removal.derived import (
     lock_and_fold,
     mark,
 )
-from sam_pipeline.sql.removal.revoking.period import ALWAYS, THEIRS, Period, Withdrawn
+from sam_pipeline.sql.removal.revoking.period import ALWAYS, THEIRS, RevokedPeriod, Withdrawn
 from sam_pipeline.sql.removal.revoking.results import HAS_RESULTS, delete_results
 from sam_pipeline.sql.removal.revoking.statements import withdraw
 
-Action = Callable[[Period], Withdrawn]
+Action = Callable[[RevokedPeriod], Withdrawn]
 
 _DAY = timedelta(days=1)
 _LETTERS = f"""
@@ -85,7 +85,7 @@ def revoke(
         def run(connection: Connection) -> Withdrawn:
             with connection.begin_nested() as savepoint:
                 ids = list(publishers.values())
-                result = action(Period(connection, ids, since, until or ALWAYS, start, stop))
+                result = action(RevokedPeriod(connection, ids, since, until or ALWAYS, start, stop))
                 if dry_run:
                     savepoint.rollback()
             return result
@@ -112,7 +112,7 @@ def revoke(
     return Revoked([*publishers], classes, letters, days, sealed)
 
 
-def _start(period: Period, publisher: str, undo: bool) -> Withdrawn:
+def _start(period: RevokedPeriod, publisher: str, undo: bool) -> Withdrawn:
     """Record the operation, and drop the open dead letters."""
     moments = {"since": period.since, "until": period.until}
     times = {name: format_time(moment) for name, moment in moments.items() if moment != ALWAYS}
@@ -121,13 +121,13 @@ def _start(period: Period, publisher: str, undo: bool) -> Withdrawn:
     return Withdrawn(0 if undo else period.run(_LETTERS).rowcount)
 
 
-def _delete_results(period: Period) -> Withdrawn:
+def _delete_results(period: RevokedPeriod) -> Withdrawn:
     if not period.run(HAS_RESULTS).scalar_one():  # loaders need not wait
         return Withdrawn()
     return _due(delete_results, period)
 
 
-def _due(action: Action, period: Period) -> Withdrawn:
+def _due(action: Action, period: RevokedPeriod) -> Withdrawn:
     """Run the action, and make the days due that it changes and that can have reports."""
     connection = period.connection
     lock_and_fold(connection)

@@ -10,12 +10,12 @@ from sam_pipeline.sql.database.statements import StatementTable, settle
 from sam_pipeline.sql.loading.letters.dead_letter import time_of
 from sam_pipeline.sql.removal.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.derived import first_reported_day
-from sam_pipeline.sql.removal.revoking.period import THEIRS, Period, Withdrawn
+from sam_pipeline.sql.removal.revoking.period import THEIRS, RevokedPeriod, Withdrawn
 
 _LOCK = text("SELECT lock_statements()")
 
 
-def withdraw(period: Period, table: StatementTable, undo: bool) -> Withdrawn:
+def withdraw(period: RevokedPeriod, table: StatementTable, undo: bool) -> Withdrawn:
     """Withdraw the statements of the period about one class, or undo that."""
     if period.connection.dialect.name == "postgresql":
         period.connection.execute(_LOCK)
@@ -35,7 +35,7 @@ def withdraw(period: Period, table: StatementTable, undo: bool) -> Withdrawn:
     return Withdrawn(withdrawn, restored, frozenset(days))
 
 
-def _spans(period: Period, table: StatementTable, condition: str) -> list[RowSpan]:
+def _spans(period: RevokedPeriod, table: StatementTable, condition: str) -> list[RowSpan]:
     """What reports read of the statements that hold."""
     if not table.start:
         return []

@@ -55,7 +55,7 @@ def test_another_owner_never_gets_our_credentials(tmp_path: Path, own: str, sche
     url = f"{scheme}://other.example.org{SCHEMES[scheme].path}"
     theirs = BrokerTable(**{"url": url, own: "" if own == "user" else tmp_path / "theirs"})
     (target,) = PublisherConfig(
-        brokers=(url,), user="sam", **mine, broker=(theirs,), insecure=True
+        brokers=(url, url), user="sam", **mine, broker=(theirs,), insecure=True
     ).targets
 
     files = target.tls_files

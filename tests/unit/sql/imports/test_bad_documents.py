@@ -177,6 +177,13 @@ def test_yaml_with_aliases_tags_or_other_contents_is_refused(
         read_osg({"downtimes": [path]})
 
 
+def test_an_entry_of_thousands_of_keys_takes_no_longer_than_many_entries(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "osg-yaml")
+    path.write_text(f"- {{{', '.join(f'k{n}: 1' for n in range(100_000))}}}\n")
+
+    assert len(read_osg({"downtimes": [path]}).left_out) == 1
+
+
 def test_a_yaml_without_the_file_of_its_group_is_refused(tmp_path: Path) -> None:
     for name in ("EXAMPLE_downtime.yaml", "downtimes.yaml"):
         path = tmp_path / name
