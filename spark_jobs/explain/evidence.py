@@ -17,10 +17,9 @@ class Evidence:
 
     `decides` is whether the endpoint's status follows from it. `results` are those with the status,
     oldest first, and `why_none` is why there are none. A MISSING metric has none, but may have a
-    `last` earlier result, which was valid for `validity_s` seconds; otherwise there is none `since`
-    the second from which results count. `ignored` are results that
-    would have counted if their monitoring hosts were not excluded. `exclusions` are those that made
-    the metric EXCLUDED.
+    `last` earlier result, which was valid for `validity_s` seconds. `since` is the second from
+    which results count. `ignored` are results that would have counted if their monitoring hosts
+    were not excluded. `exclusions` are those that made the metric EXCLUDED.
     """
 
     metric_name: str
