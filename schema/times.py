@@ -15,7 +15,10 @@ _ISO = re.compile(
 )
 _EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
 _DAY = r"\d{4}-\d\d-\d\d"
-
+_DURATION = r"((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?)(s|m|min|h|d)"
+_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+LONGEST = timedelta(days=99_999)
+"""The longest duration: it leads to a year of four digits from any time of our days."""
 
 RECENT_TIMES = 1000
 """Times to cache: results that arrive together share them."""
@@ -79,6 +82,19 @@ def parse_day(text: str) -> date:
     except ValueError:
         pass
     raise ValueError(f"{text[:40]!r} is not a date (expected YYYY-MM-DD)")
+
+
+def parse_duration(text: str) -> timedelta:
+    """A number and a unit: `90s`, `1.5min` (or `1.5m`), `24h`, `30d`.
+
+    Raises:
+        ValueError: the text is not a duration, or longer than LONGEST.
+    """
+    match = re.fullmatch(_DURATION, text)
+    duration = timedelta(seconds=float(match[1]) * _UNITS_S[match[2]]) if match else None
+    if duration is None or duration > LONGEST:
+        raise ValueError(f"{text[:40]!r} is not a duration (expected 90s, 24h, 30d or similar)")
+    return duration
 
 
 def format_time(moment: datetime) -> str:

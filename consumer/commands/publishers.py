@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from sam_pipeline.consumer.settings.load import policy_path
 from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.moments import moment_argument, utc_now
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.schema.times import format_time
@@ -30,7 +31,6 @@ from sam_pipeline.sql.loading.said import (
     policy_names,
     said_in_class,
 )
-from sam_pipeline.sql.topology.moments import age_argument
 
 EXAMPLES = """\
 examples:
@@ -47,7 +47,6 @@ observes. Delete what a publisher should not say, and replace lists by patterns 
 On PostgreSQL, the login needs the role sam_reader.
 """
 
-DEFAULT_DAYS = 7
 _MAX_CELL = 60
 
 logger = logging.getLogger(__name__)
@@ -57,10 +56,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--since",
-        metavar="AGE",
-        type=age_argument,
-        default=DEFAULT_DAYS,
-        help=f"records received in this time, for example 30d (default: {DEFAULT_DAYS}d)",
+        metavar="TIME",
+        type=moment_argument,
+        default="7d",
+        help="records received since then, for example 30d (default: %(default)s)",
     )
     parser.add_argument(
         "--suggest", action="store_true", help="print a policy that allows these records"
@@ -70,15 +69,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_publishers(args: argparse.Namespace) -> int:
     """Print who said what, as a table, as JSON or as a policy."""
-    now = datetime.now(UTC)
-    since = now - timedelta(days=args.since)
+    since: datetime = args.since
     engine = open_database(args, READER)
     said = list(_read(engine, since))
     if args.suggest:
         path = policy_path(args)
         policy = load_policy(path) if path else None
         print_lines(
-            f"# What was received from {format_time(since)} to {format_time(now)}. Delete what a",
+            f"# Received from {format_time(since)} to {format_time(utc_now())}. Delete what a",
             "# publisher should not say, use patterns such as *.example.org, then enforce it.",
             *suggested_policy(said, policy),
         )

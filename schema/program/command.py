@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, TextIO, Union
+from typing import Any, Callable, NoReturn, Optional, TextIO, Union
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
@@ -34,8 +34,6 @@ TERMINATED = 143
 
 MAX_INTEGER = 2**63 - 1
 """The largest integer of the databases."""
-if TYPE_CHECKING:
-    from datetime import date
 
 _unwritten: list[OSError] = []
 """Why standard output could not be written in this call of `run`."""
@@ -210,16 +208,6 @@ def text_argument(text: str) -> str:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError("is not valid UTF-8") from None
     return text.strip()
-
-
-def day_argument(text: str) -> date:
-    """The argparse `type` of a day, `YYYY-MM-DD`."""
-    from sam_pipeline.schema.times import parse_day
-
-    try:
-        return parse_day(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 from sam_pipeline.schema.program.command import (
     CommandParser,
     common_options,
-    day_argument,
     text_argument,
 )
+from sam_pipeline.schema.program.moments import day_argument, month_argument, utc_today
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
@@ -43,9 +42,9 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
         ("--from", "first", "the first day"),
         ("--to", "last", "the last day (included)"),
     ):
-        group.add_argument(option, dest=dest, type=day_argument, metavar="YYYY-MM-DD", help=meaning)
+        group.add_argument(option, dest=dest, type=day_argument, metavar="DAY", help=meaning)
     group.add_argument(
-        "--month", type=month_argument, metavar="YYYY-MM", help="a month, until today at most"
+        "--month", type=month_argument, metavar="MONTH", help="a month, until today at most"
     )
 
 
@@ -139,7 +138,8 @@ def requested_period(args: argparse.Namespace, today: date | None = None) -> Per
     elif given == {"first", "last"}:
         period = Period(args.first, args.last)
     elif given == {"month"}:
-        period = Period(args.month.first, max(args.month.first, min(args.month.last, today)))
+        month = month_of(args.month)
+        period = Period(month.first, max(month.first, min(month.last, today)))
     else:
         raise ReportUsage(_expected(args))
     if period.last < period.first:
@@ -147,17 +147,6 @@ def requested_period(args: argparse.Namespace, today: date | None = None) -> Per
     if period.last > today:
         raise ReportUsage(f"{period.last} is in the future: today is {today} (UTC)")
     return period
-
-
-def utc_today() -> date:
-    return datetime.fromtimestamp(time.time(), UTC).date()
-
-
-def month_argument(text: str) -> Period:
-    try:
-        return month_of(day_argument(f"{text}-01"))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month (expected YYYY-MM)") from None
 
 
 def _given(args: argparse.Namespace) -> set[str]:

@@ -20,6 +20,7 @@ from sam_pipeline.schema.program.command import (
     text_table,
     whole_number,
 )
+from sam_pipeline.schema.program.moments import time_argument
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.command_line.arguments import add_action
@@ -36,7 +37,6 @@ from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER, REPORTER
-from sam_pipeline.sql.topology.moments import time_argument
 
 EXAMPLES = """\
 examples:

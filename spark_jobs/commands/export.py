@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
@@ -18,7 +19,6 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     add_site_option,
     requested_period,
     time_or_none,
-    utc_today,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.rules.days import Period

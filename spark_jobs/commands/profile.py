@@ -18,13 +18,13 @@ from sam_pipeline.schema.program.command import (
     text_table,
     whole_number,
 )
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_action,
     add_period_options,
     add_report_option,
     requested_period,
-    utc_today,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.inputs import observed

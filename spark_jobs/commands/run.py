@@ -10,11 +10,11 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_spark_options,
     requested_or_due,
-    utc_today,
 )
 from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, SOURCES, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage

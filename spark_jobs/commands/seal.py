@@ -14,14 +14,14 @@ from sam_pipeline.schema.program.command import (
     text_argument,
     text_table,
 )
+from sam_pipeline.schema.program.moments import month_argument
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_report_option,
-    month_argument,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.days import moment, month_of
 from sam_pipeline.spark_jobs.runs.changes.month_effect import candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.spark_jobs.runs.published import published_reports
@@ -67,8 +67,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     action = command.add_mutually_exclusive_group(required=True)
     action.add_argument(
         "--month",
-        type=month_argument,
-        metavar="YYYY-MM",
+        type=lambda text: month_of(month_argument(text)),
+        metavar="MONTH",
         help="seal this month, which must be over",
     )
     action.add_argument(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
@@ -17,7 +18,6 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     requested_period,
     table_format,
     time_or_none,
-    utc_today,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.command_line.months import MonthTable

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import text_argument, text_table
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
@@ -20,7 +21,6 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     add_spark_options,
     add_table_option,
     requested_period,
-    utc_today,
 )
 from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables

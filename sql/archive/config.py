@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.moments import days_argument
 from sam_pipeline.schema.secret_file import credential_file
 from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, secret_key
 from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.archive.store import LocalStore, Store
-from sam_pipeline.sql.topology.moments import age_argument
 
 SECTION = "archive"
 CREDENTIALS = "sam-archive-credentials"
@@ -35,7 +35,7 @@ def _problem_of_url(url: str) -> str | None:
 
 def _problem_of_age(text: str) -> str | None:
     try:
-        age_argument(text)
+        days_argument(text)
     except argparse.ArgumentTypeError as error:
         return str(error)
     return None
@@ -72,7 +72,7 @@ class ArchiveConfig(Settings):
 
     @property
     def after_days(self) -> int:
-        return age_argument(self.after)
+        return days_argument(self.after)
 
     def open(self) -> Store | None:
         """The store, if one is configured.

@@ -13,12 +13,12 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
-    day_argument,
     print_done,
     print_json,
     print_lines,
     text_table,
 )
+from sam_pipeline.schema.program.moments import day_argument
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped, plural
 from sam_pipeline.sql.archive.config import ArchiveConfig, require_store

@@ -12,13 +12,13 @@ from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
     common_options,
-    day_argument,
     print_done,
     print_json,
     print_lines,
     text_argument,
     text_table,
 )
+from sam_pipeline.schema.program.moments import day_argument, time_argument
 from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.sql.commands.history import print_history
 from sam_pipeline.sql.database.engine import reading
@@ -32,7 +32,7 @@ from sam_pipeline.sql.topology.downtime import (
     list_downtimes,
     unknown_names,
 )
-from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
+from sam_pipeline.sql.topology.moments import day_end, day_start, wire_now
 from sam_pipeline.sql.topology.view_rows import Row, history
 
 EXAMPLES = """\

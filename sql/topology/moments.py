@@ -1,37 +1,10 @@
-"""Times, ages and days of command lines; ambiguous ones are rejected."""
+"""Days and times in wire format."""
 
 from __future__ import annotations
 
-import argparse
-import re
 from datetime import UTC, date, datetime, timedelta
 
 from sam_pipeline.schema.times import format_time, parse_time
-
-_AGE = re.compile("([1-9][0-9]{0,4})d")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
-
-
-def time_argument(text: str) -> str:
-    """A time with a zone, seconds being optional, as `YYYY-MM-DDThh:mm:ssZ`."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time (expected YYYY-MM-DDThh:mmZ)")
-    seconds, zone = match.groups()
-    if zone is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no time zone (for UTC: {text}Z)")
-    try:
-        return format_time(parse_time(text if seconds else text[: -len(zone)] + ":00" + zone))
-    except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def age_argument(text: str) -> int:
-    """The number of days in an age such as `400d`."""
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an age (expected 1d to 99999d)")
-    return int(match[1])
 
 
 def day_start(day: date) -> str:

@@ -37,6 +37,7 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     whole_number,
 )
+from sam_pipeline.schema.program.moments import moment_argument
 from sam_pipeline.schema.program.pager import paged
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
@@ -67,7 +68,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter, refuse_settled
 from sam_pipeline.sql.loading.letters.groups import BY, LetterGroup, count_dead_letters
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
-from sam_pipeline.sql.topology.moments import age_argument
 
 EXAMPLES = """\
 examples:
@@ -178,9 +178,9 @@ def _add_selection(action: argparse.ArgumentParser, state: str, all_of_them: str
     )
     action.add_argument(
         "--older-than",
-        metavar="AGE",
-        type=age_argument,
-        help="select letters older than AGE, for example 30d",
+        metavar="TIME",
+        type=moment_argument,
+        help="select letters received before TIME, for example 30d",
     )
     action.add_argument(
         "--all",
@@ -363,12 +363,11 @@ def _selected(args: argparse.Namespace, by_default: bool = False) -> LetterFilte
         )
     if not (by_default or args.ids or is_filtered or args.everything):
         args.usage_error("select letters by ID, or by --reason, --class, --older-than, --all")
-    age = timedelta(days=args.older_than) if args.older_than else None
     return LetterFilter(
         ids=args.ids or None,
         reason=args.reason,
         message_class=args.message_class,
-        received_before=datetime.now(UTC) - age if age else None,
+        received_before=args.older_than,
         state=None if args.ids or args.state == ANY else args.state,
     )
 

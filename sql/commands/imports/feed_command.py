@@ -14,12 +14,12 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import (
     OK,
-    day_argument,
     print_done,
     print_json,
     print_lines,
     text_table,
 )
+from sam_pipeline.schema.program.moments import day_argument, time_argument
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
@@ -34,7 +34,7 @@ from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.formats.osg import read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
-from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
+from sam_pipeline.sql.topology.moments import day_end, day_start, wire_now
 from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED
 
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ def window_argument(argument: str) -> Window:
     first, dots, last = argument.partition("..")
     if not dots:
         raise argparse.ArgumentTypeError(f"{argument!r} is not a window (expected FIRST..LAST)")
-    if len(first) == len(last) == len("YYYY-MM-DD"):
+    try:
         window = Window(day_start(day_argument(first)), day_end(day_argument(last)))
-    else:
+    except argparse.ArgumentTypeError:
         window = Window(time_argument(first), time_argument(last))
     if window.end <= window.start:
         raise argparse.ArgumentTypeError(f"{argument!r} ends before it begins")

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
+from sam_pipeline.schema.program.moments import days_argument
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.archive.config import load_archive
@@ -20,7 +21,6 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.removal.pruning.prune import prune
 from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
-from sam_pipeline.sql.topology.moments import age_argument
 
 KINDS = {
     "results": ("results", "results"),
@@ -56,7 +56,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(
             f"--keep-{name.replace('_', '-')}",
             metavar="AGE",
-            type=age_argument,  # at least 1d: yesterday's report needs yesterday's results
+            type=days_argument,  # at least 1d: yesterday's report needs yesterday's results
             help=f"keep {kept} up to this age, such as 400d",
         )
     command.add_argument(

@@ -11,14 +11,14 @@ from sam_pipeline.schema.program.command import (
     print_json,
     text_argument,
 )
+from sam_pipeline.schema.program.moments import moment_argument
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.schema.times import parse_time
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import OWNER
 from sam_pipeline.sql.removal.revoking.revoke import revoke
-from sam_pipeline.sql.topology.moments import time_argument
 
 EXAMPLES = """\
 examples:
@@ -48,12 +48,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--since",
         required=True,
-        type=time_argument,
+        type=moment_argument,
         metavar="TIME",
         help="revoke what arrived at this time or later",
     )
     command.add_argument(
-        "--until", type=time_argument, metavar="TIME", help="revoke only what arrived before it"
+        "--until", type=moment_argument, metavar="TIME", help="revoke only what arrived before it"
     )
     command.add_argument(
         "--undo", action="store_true", help="let its withdrawn statements hold again"
@@ -65,9 +65,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
-    since, until = parse_time(args.since), args.until and parse_time(args.until)
+    since, until = args.since, args.until
     if until is not None and until <= since:
-        args.usage_error(f"--until {args.until} is not after --since {args.since}")
+        args.usage_error(f"--until {format_time(until)} is not after --since {format_time(since)}")
     engine = open_database(args, OWNER)
     progress = Progress()
     revoked = revoke(
