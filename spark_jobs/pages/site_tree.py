@@ -40,14 +40,12 @@ from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers
 from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
-from sam_pipeline.spark_jobs.inputs.performance import MonthPerformance
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.drawing.processes import collecting_less, in_processes
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
-from sam_pipeline.spark_jobs.pages.performance import month_performance, performance_view
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.start import start_view
 from sam_pipeline.spark_jobs.pages.trends import trends_view
@@ -130,8 +128,7 @@ def write_site(
             if (month.report, month.period.first) in wanted:
                 days = list(day_figures(connection, month.report, SITE, month.period, site))
                 if days:
-                    measured = month_performance(connection, month)
-                    _draw(month, measured, files, [_read_site(connection, month, days, archive)])
+                    _draw(month, files, [_read_site(connection, month, days, archive)])
         return list(files.digests)
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
@@ -210,13 +207,12 @@ def _write_sites(
     archive: OpenArchive,
 ) -> list[Incident]:
     """Write the pages of all sites, and return the incidents of all of them."""
-    measured = month_performance(connection, month)
     read = (_read_site(connection, month, days, archive) for days in figures.values())
     batches = chunks(read, lambda _: 1, _SITES_AT_ONCE, _SITES_AT_ONCE)
     if len(figures) <= _SITES_AT_ONCE:  # too few to share
-        drawn: Iterable[_Drawn] = (_draw(month, measured, files, batch) for batch in batches)
+        drawn: Iterable[_Drawn] = (_draw(month, files, batch) for batch in batches)
     else:
-        works = (partial(_draw, month, measured, files, batch) for batch in batches)
+        works = (partial(_draw, month, files, batch) for batch in batches)
         drawn = in_processes(works, os.cpu_count() or 1)
     incidents: list[Incident] = []
     with collecting_less():
@@ -255,9 +251,7 @@ def _read_site(
     return days, segments, results
 
 
-def _draw(
-    month: Month, measured: MonthPerformance, files: PageFiles, sites: Sequence[_SiteData]
-) -> _Drawn:
+def _draw(month: Month, files: PageFiles, sites: Sequence[_SiteData]) -> _Drawn:
     """Write the pages of some sites, and return their digests and the sites' incidents."""
     profiles = {run.day: run.profile for run in month.runs}
     digests, incidents = {}, []
@@ -269,7 +263,6 @@ def _draw(
         incidents += site_incidents(site, timelines, failures_on, month.runs)
         view = site_view(month, days, site_days, results.since)
         path = f"{month.path}/{site_page(site)}"
-        performance = performance_view(measured, site, month.period)
-        files.write(path, "site.html", view=view, month=month, performance=performance)
+        files.write(path, "site.html", view=view, month=month)
         digests[path] = files.digests[path]
     return digests, incidents

@@ -21,7 +21,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.wording import duration, printable
 from sam_pipeline.spark_jobs.exports.files import output_file
-from sam_pipeline.spark_jobs.pages.drawing import plots
 from sam_pipeline.spark_jobs.pages.drawing.timelines import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing.timelines import LEGEND as BARS
 from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, LEGEND
@@ -69,10 +68,6 @@ class PageFiles:
             hours=HOURS,
             statuses=FOLDED,
             site_page=site_page,
-            plot_width=plots.WIDTH,
-            plot_height=plots.HEIGHT,
-            plot_left=plots.LEFT,
-            plot_right=plots.RIGHT,
         )
         self._environment.filters.update(
             short=short, time=time_text, duration=duration, css=css_text, known=known_identity

@@ -28,7 +28,7 @@ def main() -> int:
         page = browser.new_page(viewport={"width": WIDTH, "height": MAX_HEIGHT})
         for name, source, below in (
             ("month", "index", "#what-counts"),
-            ("site", FULL_STORAGE_SITE, "#performance"),
+            ("site", FULL_STORAGE_SITE, "footer"),
         ):
             page.goto((months[-1] / f"{source}.html").resolve().as_uri())
             end = page.locator(below).bounding_box()

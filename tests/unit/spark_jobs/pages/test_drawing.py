@@ -1,9 +1,9 @@
-"""Verdicts on figures, names of pages, lines over months and plots of values."""
+"""Verdicts on figures, names of pages and lines over months."""
 
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
+from datetime import date
 from fractions import Fraction
 from unicodedata import normalize
 
@@ -11,9 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.inputs.performance import DayValues
 from sam_pipeline.spark_jobs.pages.drawing.lines import line_chart
-from sam_pipeline.spark_jobs.pages.drawing.plots import BOTTOM, TOP, plot
 from sam_pipeline.spark_jobs.pages.verdict import (
     DOWNTIME,
     MET,
@@ -27,7 +25,6 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     worst_first,
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
-from sam_pipeline.spark_jobs.rules.days import month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets, figure_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
@@ -130,24 +127,3 @@ def test_lines_are_interrupted_by_months_without_a_figure_and_within_the_drawing
     assert (apart.is_worth_drawing, connected.is_worth_drawing) == (False, True)
     dots = extreme.lines[-1].dots.split("M")[1:]
     assert [int(point.split()[1].rstrip("h0") or 0) for point in dots] == [92, 8]
-
-
-FIRST = date(2026, 10, 1)
-OCTOBER = month_of(FIRST)
-
-
-def days(*numbers: int, low: float = 1, high: float = 3) -> list[DayValues]:
-    return [
-        DayValues(FIRST + timedelta(days=number - 1), low, (low + high) / 2, high)
-        for number in numbers
-    ]
-
-
-def test_the_axis_goes_from_zero_to_a_round_number_above_all_values() -> None:
-    drawn = plot(days(1, 2, low=1.2, high=3.1), OCTOBER, "s")
-
-    ticks = [(tick.text, float(tick.at)) for tick in drawn.values]
-    assert ticks == [("0 s", BOTTOM), ("2 s", (TOP + BOTTOM) / 2), ("4 s", TOP)]
-    for low, high, top in ((0, 0, "1"), (0, 0.0123, "0.015"), (0, 98, "100"), (3, 3, "3")):
-        assert plot(days(1, low=low, high=high), OCTOBER, "").values[-1].text == top
-    assert plot(days(1, low=-3, high=-1), OCTOBER, "").values[0].text == "-3"
