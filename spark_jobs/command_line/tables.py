@@ -13,7 +13,7 @@ from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
 from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
 from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
-from sam_pipeline.spark_jobs.runs.published import Names, Run, until_of
+from sam_pipeline.spark_jobs.runs.published import Names, PublishedRun, until_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ReportTable:
     report: str
     level: str
     period: Period
-    runs: Sequence[Run]
+    runs: Sequence[PublishedRun]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows for CSV and JSON, all with the same columns."""

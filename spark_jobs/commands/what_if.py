@@ -39,7 +39,7 @@ from sam_pipeline.spark_jobs.runs.archived import archived_days
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
-    Run,
+    PublishedRun,
     day_figures,
     published_reports,
     published_runs,
@@ -134,7 +134,7 @@ class PublishedDays:
     """The closed days that are published, with the figures of sites, and both kinds of targets."""
 
     report: str
-    runs: Sequence[Run]
+    runs: Sequence[PublishedRun]
     figures: Sequence[DayFigure]
     targets: PeriodTargets
     targets_under_other: PeriodTargets

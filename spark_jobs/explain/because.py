@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
 )
 from sam_pipeline.spark_jobs.explain.results import JudgedResult
 from sam_pipeline.spark_jobs.explain.timelines import FINE, uncovered
-from sam_pipeline.spark_jobs.runs.published import Run, Segment
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
 
 _MAX_NAMES = 6
 _MAX_SUMMARY = 160
@@ -57,7 +57,7 @@ def stretches(thing: Thing, site_day: SiteDay) -> list[Stretch]:
     ]
 
 
-def metric_stretches(evidence: Sequence[Evidence], run: Run) -> list[Stretch]:
+def metric_stretches(evidence: Sequence[Evidence], run: PublishedRun) -> list[Stretch]:
     """The day of a metric that was not always OK, each other time with its first result."""
     spans = [(each.start, each.end) for each in evidence]
     return sorted(

@@ -16,7 +16,7 @@ from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.published import Names, Run, Segment
+from sam_pipeline.spark_jobs.runs.published import Names, PublishedRun, Segment
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SiteDay:
 
     report: str
     site: str
-    run: Run
+    run: PublishedRun
     things: Sequence[Thing]
     metrics: Mapping[Names, Sequence[Evidence]]
     downtimes: Sequence[Downtime]
@@ -87,7 +87,7 @@ class SiteDay:
 def explain_site(
     report: str,
     site: str,
-    run: Run,
+    run: PublishedRun,
     timelines: Timelines,
     results: ReadResults,
     announcers: Mapping[Downtime, str],
@@ -170,7 +170,7 @@ def seconds_of(segments: Iterable[Segment]) -> Seconds:
 
 
 def _exclusions(
-    run: Run, site: str, endpoints: Sequence[Names], ignored: Iterable[Ignored]
+    run: PublishedRun, site: str, endpoints: Sequence[Names], ignored: Iterable[Ignored]
 ) -> list[Exclusion]:
     """The exclusions of the run that apply to a site, or to one of its endpoints."""
     of_hosts = {result.exclusion for result in ignored}
@@ -192,7 +192,7 @@ def _thing(
     level: str,
     names: Names,
     timelines: Timelines,
-    run: Run,
+    run: PublishedRun,
     evidence_for: Mapping[Segment, Evidence],
     downtimes: Sequence[Downtime],
     exclusions: Sequence[Exclusion],

@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.due import horizon
-from sam_pipeline.spark_jobs.runs.published import Run, Segment
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
 
 NO_RESULT = "no result"
 NOT_STORED = "(its result is no longer stored)"
@@ -108,7 +108,7 @@ class CountedResults:
     Results from an excluded monitoring host are `ignored` instead.
     """
 
-    def __init__(self, run: Run, results: ReadResults) -> None:
+    def __init__(self, run: PublishedRun, results: ReadResults) -> None:
         self.run = run
         self._results = results
         self._judged_metrics = {rule.metric_name for rule in run.profile.thresholds}
@@ -211,7 +211,7 @@ def instance_of(segment: Segment) -> Instance:
 
 def read_results(
     connection: Connection,
-    runs: Sequence[Run],
+    runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     *,
     with_ok: bool = True,
@@ -263,11 +263,11 @@ def exclusion_of(result: Result, exclusions: Iterable[Exclusion]) -> Exclusion |
     )
 
 
-def _reads_from(runs: Iterable[Run]) -> int:
+def _reads_from(runs: Iterable[PublishedRun]) -> int:
     return min(run.reads_from for run in runs)
 
 
-def _days_gone(connection: Connection, runs: Sequence[Run]) -> list[date]:
+def _days_gone(connection: Connection, runs: Sequence[PublishedRun]) -> list[date]:
     """The days that were pruned, or that runs read from the archive and the database never had."""
     first_kept = horizon(connection) or date.min
     from_archive = {day for run in runs for day in run.archived}
@@ -280,7 +280,7 @@ def _days_gone(connection: Connection, runs: Sequence[Run]) -> list[date]:
 
 
 def _archived(
-    archived: Any, runs: Sequence[Run], instances: Collection[Instance], with_ok: bool
+    archived: Any, runs: Sequence[PublishedRun], instances: Collection[Instance], with_ok: bool
 ) -> Iterator[Result]:
     """The results that the archive has; without `with_ok` only those not OK, or excluded."""
     from sam_pipeline.spark_jobs.inputs.archive.results import results_of_hosts
@@ -312,7 +312,7 @@ def _archived(
 
 def _stored(
     connection: Connection,
-    runs: Sequence[Run],
+    runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     with_ok: bool,
     at_most: int | None,

@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines
 from sam_pipeline.spark_jobs.exports.tables import ExportTable, batches, tables_of
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
-from sam_pipeline.spark_jobs.runs.published import Run, day_figures
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, day_figures
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ExportRequest:
     connection: Connection
     report: str
     period: Period
-    runs: Sequence[Run]
+    runs: Sequence[PublishedRun]
     months: Sequence[Period]
     out: Path
     site: str | None = None
@@ -150,7 +150,7 @@ WRITERS: Mapping[str, Callable[[ExportRequest, Stage], Iterator[Written]]] = {
 }
 
 
-def _tables(request: ExportRequest, stage: Stage) -> Iterator[tuple[Run, ExportTable]]:
+def _tables(request: ExportRequest, stage: Stage) -> Iterator[tuple[PublishedRun, ExportTable]]:
     for run in request.runs:
         for table in tables_of(request.site):
             stage(f"{request.report} {run.day}: {table.name}")
@@ -161,7 +161,9 @@ def _columns(table: ExportTable) -> list[str]:
     return ["report", "day", *table.schema.names]
 
 
-def _rows(request: ExportRequest, table: ExportTable, run: Run) -> Iterator[list[list[object]]]:
+def _rows(
+    request: ExportRequest, table: ExportTable, run: PublishedRun
+) -> Iterator[list[list[object]]]:
     """The rows of a day in batches, with times as text."""
     for batch in batches(request.connection, table, request.report, run, request.site):
         columns = [

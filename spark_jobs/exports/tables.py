@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.rules.levels import (
     WITH_FIGURES,
 )
 from sam_pipeline.spark_jobs.rules.seconds import rounded
-from sam_pipeline.spark_jobs.runs.published import Run
+from sam_pipeline.spark_jobs.runs.published import PublishedRun
 from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.spark_jobs.runs.targets import period_targets
 
@@ -85,7 +85,11 @@ def tables_of(site: str | None) -> Sequence[ExportTable]:
 
 
 def batches(
-    connection: Connection, table: ExportTable, report: str, run: Run, site: str | None = None
+    connection: Connection,
+    table: ExportTable,
+    report: str,
+    run: PublishedRun,
+    site: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a published day, of all sites or of one, ordered by the key."""
     until = None if run.until is None else moment(run.until)
@@ -99,7 +103,7 @@ def batches(
 
 
 def _view(
-    connection: Connection, report: str, run: Run, site: str | None, table: ExportTable
+    connection: Connection, report: str, run: PublishedRun, site: str | None, table: ExportTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
     result = connection.execute(
         text(
@@ -114,7 +118,7 @@ def _view(
 
 
 def _targets(
-    connection: Connection, report: str, run: Run, site: str | None
+    connection: Connection, report: str, run: PublishedRun, site: str | None
 ) -> Iterator[Sequence[Sequence[Any]]]:
     """The targets of each group and site; an endpoint has those of its site."""
     day = Period(run.day, run.day)

@@ -27,7 +27,7 @@ from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, own_targets, 
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run, until_of
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
 from sam_pipeline.spark_jobs.runs.summary import added_up
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
@@ -76,7 +76,7 @@ class Month:
     report: str
     period: Period
     path: str
-    runs: Sequence[Run]
+    runs: Sequence[PublishedRun]
     sealed: str
     period_targets: PeriodTargets
     beside: Neighbours = field(default_factory=Neighbours)

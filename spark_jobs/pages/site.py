@@ -35,7 +35,7 @@ from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
+from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun
 from sam_pipeline.spark_jobs.runs.summary import added_up
 
 # The most frequent causes of a month, and nearly all of a day; `sam-report explain` lists them all.
@@ -207,7 +207,7 @@ def site_view(
     )
 
 
-def _may_have_a_section(run: Run, timelines: Timelines) -> bool:
+def _may_have_a_section(run: PublishedRun, timelines: Timelines) -> bool:
     """Whether to explain a day: that takes time, and most days of most sites were OK."""
     [site, *_] = next(iter(timelines.of))[1]
     return (

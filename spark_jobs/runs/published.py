@@ -87,7 +87,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """The published run of a day.
 
     It read results up to `newest_result` (a result_id). `downtimes` and `exclusions` are all those
@@ -186,7 +186,7 @@ def require_site(connection: Connection, reports: Sequence[str], site: str, peri
         raise ReportUsage(f"no site {site} in {period}: {did_you_mean_or_list(site, known)}")
 
 
-def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
+def published_runs(connection: Connection, report: str, period: Period) -> list[PublishedRun]:
     """The published runs, one for each day that has one, in order."""
     statement = (
         "SELECT run_id, day, finished_at, until, results_read, results_ignored, instances,"
@@ -198,7 +198,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     for run_id, day, version in _rows(connection, _ARCHIVED, report, period):
         archived.setdefault(run_id, {})[as_day(day)] = version
     return [
-        Run(
+        PublishedRun(
             run_id=row.run_id,
             day=as_day(row.day),
             finished_at="" if row.finished_at is None else format_time(as_moment(row.finished_at)),
@@ -219,12 +219,12 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
     ]
 
 
-def until_of(days: Iterable[Run | DayFigure]) -> int | None:
+def until_of(days: Iterable[PublishedRun | DayFigure]) -> int | None:
     """The end of the data (epoch s), if a day was open."""
     return max((day.until for day in days if day.until is not None), default=None)
 
 
-def days_not_computed(runs: Iterable[Run], period: Period) -> str:
+def days_not_computed(runs: Iterable[PublishedRun], period: Period) -> str:
     """The days of the period without a published run, as text; empty if all have one."""
     published = {run.day for run in runs}
     return in_ranges(day for day in period.days() if day not in published)

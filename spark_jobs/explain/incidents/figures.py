@@ -9,7 +9,7 @@ from datetime import date
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
 from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.groups import Member
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ReportIncidents:
 
     report: str
     period: Period
-    runs: Sequence[Run]
+    runs: Sequence[PublishedRun]
     incidents: Sequence[Incident]
     days: Sequence[DayFigure]
     members: Sequence[tuple[date, Member]] = ()

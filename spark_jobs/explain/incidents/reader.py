@@ -28,7 +28,7 @@ from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archi
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import (
-    Run,
+    PublishedRun,
     Segment,
     day_figures,
     day_members,
@@ -89,7 +89,7 @@ def site_incidents(
     site: str,
     timelines: Mapping[date, Timelines],
     failures_on: Mapping[date, Sequence[Failure]],
-    runs: Sequence[Run],
+    runs: Sequence[PublishedRun],
 ) -> list[Incident]:
     """The incidents of a site, from its timelines and failures on all days."""
     segments = [
@@ -100,7 +100,9 @@ def site_incidents(
 
 
 def _with_causes(
-    found: Sequence[Incident], failures_on: Mapping[date, Sequence[Failure]], runs: Sequence[Run]
+    found: Sequence[Incident],
+    failures_on: Mapping[date, Sequence[Failure]],
+    runs: Sequence[PublishedRun],
 ) -> list[Incident]:
     return [
         with_causes(
@@ -113,5 +115,5 @@ def _with_causes(
     ]
 
 
-def _touches(run: Run, incidents: Sequence[Incident]) -> bool:
+def _touches(run: PublishedRun, incidents: Sequence[Incident]) -> bool:
     return any(incident.touches(run.start, run.end) for incident in incidents)

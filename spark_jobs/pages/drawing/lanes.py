@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.pages.drawing.timelines import (
 )
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
 from sam_pipeline.spark_jobs.rules.seconds import short
-from sam_pipeline.spark_jobs.runs.published import Run
+from sam_pipeline.spark_jobs.runs.published import PublishedRun
 
 # The stretches of a page to point at, and those listed; its days share them. A site that changes
 # its status all the time has more than anyone would read.
@@ -138,7 +138,7 @@ def day_lanes(site_day: SiteDay, days: int) -> DayLanes:
     )
 
 
-def ok_lane(site: str, run: Run) -> Lane:
+def ok_lane(site: str, run: PublishedRun) -> Lane:
     """The lane of a site that was OK all day."""
     timeline = [Stretch(run.start, run.end, FINE, "")]
     return _lane(SITE, site, timeline, _Room(1))

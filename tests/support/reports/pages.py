@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
+from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from sam_pipeline.sql.database.engine import writing
 from tests.support.reports.database import Grid, profile
@@ -128,7 +128,7 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     days = Period(date(2026, 10, 1), date(2026, 10, 31))
     of_report = profile(directory)
     facts: tuple[Any, ...] = ("", None, 0, {}, 0, "", "", "", of_report, 0, (), ())
-    runs = [Run(1, day, *facts) for day in days.days()]
+    runs = [PublishedRun(1, day, *facts) for day in days.days()]
     month = Month(REPORT, days, "large", runs, "", PeriodTargets(of_report))
     figures = {site_name(number): of_days(number, Size(500, 31, 5)) for number in range(500)}
     files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)

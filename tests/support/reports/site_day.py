@@ -11,7 +11,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.rules.levels import NAMES
-from sam_pipeline.spark_jobs.runs.published import Run, Segment
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
 from tests.support.reports.database import DAY, profile
 
 MIDNIGHT = day_start(DAY)
@@ -53,9 +53,9 @@ class StoredDay:
         self.results.append(Result(host, flavour, metric, at(time), status, **values))
 
     @property
-    def run(self) -> Run:
+    def run(self) -> PublishedRun:
         announced = (self.downtimes, self.exclusions)
-        return Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, 2**62, *announced)
+        return PublishedRun(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, 2**62, *announced)
 
     @property
     def results_of(self) -> ReadResults:

@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from sam_pipeline.spark_jobs.runs.exclusions import add
-from sam_pipeline.spark_jobs.runs.published import Run, day_figures
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, day_figures
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.reports.database import DAY, Grid, profile, url_of
@@ -235,7 +235,7 @@ PING, PUT = ("CE", "h1", "ping"), ("SRM", "h2", "put")
 
 
 def test_the_results_are_those_that_the_run_has_read(few_results: Grid, tmp_path: Path) -> None:
-    run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ())
+    run = PublishedRun(1, DAY, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ())
     with reading(few_results.reader) as connection:
         newest = connection.scalar(text("SELECT max(result_id) FROM report_result"))
         read = read_results(connection, [run], [PING, PUT, ("CE", "nowhere", "ping")])
@@ -264,9 +264,11 @@ def test_results_of_several_days_are_read_from_the_first_one_that_any_run_looked
     few_results: Grid, tmp_path: Path
 ) -> None:
     long = profile(tmp_path, ('"off"', f"{2 * DAY_S}"))
-    usual = Run(1, BEFORE, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ())
+    usual = PublishedRun(
+        1, BEFORE, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ()
+    )
 
-    def oldest(*runs: Run) -> int:
+    def oldest(*runs: PublishedRun) -> int:
         with reading(few_results.reader) as connection:
             return read_results(connection, runs, [PING])[PING][0].measured - START
 
