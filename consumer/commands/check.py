@@ -17,10 +17,10 @@ from sam_pipeline.consumer.commands.door_check import (
     door_trip,
 )
 from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
-from sam_pipeline.consumer.monitoring.certificates import certificate_lives
+from sam_pipeline.consumer.monitoring.observer import certificate_lives
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import is_relay, load_consumer
-from sam_pipeline.consumer.sinks.broker_link import login_trip
+from sam_pipeline.consumer.sinks.relay import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError

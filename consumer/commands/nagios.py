@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING, Snapshot
-from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
+from sam_pipeline.consumer.core.silence import PLURALS
+from sam_pipeline.consumer.monitoring.snapshot import (
+    DEGRADED,
+    RUNNING,
+    WAITING,
+    Snapshot,
+    is_alive,
+    read_state,
+)
 from sam_pipeline.consumer.settings.load import load_identity
-from sam_pipeline.consumer.silence.silences import PLURALS
 from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
     CRITICAL,

@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.files import Setup, problems_of_files, read_settings
 from sam_pipeline.consumer.commands.look.looking import add_limits
-from sam_pipeline.consumer.core.attempts import Attempts
-from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
-from sam_pipeline.consumer.core.loop import Loop, Patience, Sink
-from sam_pipeline.consumer.core.service import Drain, consume
+from sam_pipeline.consumer.core.loop import Drain, Loop, Patience, Sink, consume
+from sam_pipeline.consumer.core.recovery import Attempts, UnstoredMessage, name_locked
+from sam_pipeline.consumer.core.source import growing_delays
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.allocator import return_large_blocks, returning_free_pages
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
-from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
-from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sinks.relay import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.consumer.sources.stomp.left_behind import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
@@ -253,13 +250,12 @@ def _opened_sink(process: _Process, settings: Setup) -> Iterator[Sink]:
         yield SpoolSink(config.targets[0], attempts)
         return
     if config.targets:
-        from sam_pipeline.consumer.sinks.broker import BrokerSink
+        from sam_pipeline.consumer.sinks.relay import BrokerSink
 
         with closing(BrokerSink(config.targets, config, state, attempts)) as brokers:
             yield brokers
         return
-    from sam_pipeline.consumer.sinks.database import DatabaseSink
-    from sam_pipeline.consumer.sinks.held_name import HeldName
+    from sam_pipeline.consumer.sinks.database import DatabaseSink, HeldName
     from sam_pipeline.sql.database.engine import make_engine
     from sam_pipeline.sql.loading.authorise import Authority
     from sam_pipeline.sql.loading.catalogue import Catalogue

@@ -8,11 +8,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance
+from sam_pipeline.consumer.core.silence import PLURALS
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
-from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
+from sam_pipeline.consumer.monitoring.snapshot import (
+    STOPPED,
+    Health,
+    Snapshot,
+    is_alive,
+    read_state,
+    to_document,
+)
 from sam_pipeline.consumer.settings.load import load_identity
-from sam_pipeline.consumer.silence.silences import PLURALS
 from sam_pipeline.schema.messages.counts import listed
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural

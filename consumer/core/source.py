@@ -1,8 +1,9 @@
-"""The interface of sources, which deliver messages, and the threads in which they run."""
+"""The interface of sources, the threads in which they run, and the delays between attempts."""
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,13 @@ from sam_pipeline.consumer.core.inbox import Inbox
 
 CLOSE_S = 6.0
 """The time limit for closing all sources."""
+
+FIRST_S = 0.5
+LONGEST_S = 8.0
+"""A broker that comes back is reconnected within ten seconds."""
+
+Delays = Callable[[], Iterator[float]]
+"""Returns a new sequence of delays; injected, so that tests never sleep."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,3 +82,15 @@ def start_worker(run: Callable[[], None], name: str, inbox: Inbox) -> threading.
     thread = threading.Thread(target=guarded, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def growing_delays(
+    first_s: float = FIRST_S,
+    longest_s: float = LONGEST_S,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> Iterator[float]:
+    """An endless sequence of delays that double up to a maximum; half of each delay is random."""
+    delay_s = first_s
+    while True:
+        yield uniform(delay_s / 2, delay_s)
+        delay_s = min(2 * delay_s, longest_s)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, pairwise
 
-from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
-from sam_pipeline.consumer.silence.coverage import Coverage
-from sam_pipeline.consumer.silence.silences import ProbeSilences
+from sam_pipeline.consumer.core.silence import Coverage, ProbeSilences
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import MESSAGE_ID
 
@@ -253,3 +253,25 @@ def sent_at(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         return None
     return moment if EARLIEST < moment < LATEST else None
+
+
+class Histogram:
+    """Counts values between edges; adding many values at once is cheap."""
+
+    def __init__(self, edges: Sequence[float] = ()) -> None:
+        self.edges = edges
+        self.total = 0.0
+        """The sum of all values."""
+        self._counts = [0] * (len(edges) + 1)
+
+    def add(self, values: Sequence[float], times: int = 1) -> None:
+        """Count each value `times` times."""
+        ordered = sorted(values)
+        ends = [0, *(bisect_right(ordered, edge) for edge in self.edges), len(ordered)]
+        for index, (start, end) in enumerate(pairwise(ends)):
+            self._counts[index] += times * (end - start)
+        self.total += times * sum(ordered)
+
+    def cumulative(self) -> list[int]:
+        """For each edge the number of values up to it; the last item counts all values."""
+        return list(accumulate(self._counts))

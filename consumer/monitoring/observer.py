@@ -5,25 +5,29 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Inbox, count_by_broker, size_of
+from sam_pipeline.consumer.core.silence import (
+    KINDS,
+    PROBE,
+    Coverage,
+    Gap,
+    Silence,
+    nothing_covered,
+    silences,
+)
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring.certificates import certificate_lives
-from sam_pipeline.consumer.monitoring.lookout import Lookout
-from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
-from sam_pipeline.consumer.monitoring.state_file import process_start
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, process_start
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.silence.coverage import Coverage, Gap, nothing_covered
-from sam_pipeline.consumer.silence.silences import KINDS, PROBE, Silence, silences
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.net.certificate import CertificateLife
+from sam_pipeline.schema.net.certificate import CertificateLife, lives_of
 from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
@@ -34,6 +38,11 @@ READ_EVERY_S = 60.0
 COUNT_EVERY_S = 1.0
 COUNT_SHARE = 0.05
 """The share of the time that may be spent counting, since a spool may have a million elements."""
+
+STALLED_AFTER = timedelta(seconds=15)
+"""A process that did not look for so long was suspended."""
+CAUGHT_UP_AFTER = timedelta(seconds=2)
+"""A broker that delivered nothing for so long has no more messages, as at the end of a drain."""
 
 
 class Observer:
@@ -172,3 +181,57 @@ class Observer:
     def _held(self) -> Counter[str]:
         """Messages received and not yet acked by broker: in the inbox, or in the current batch."""
         return self._inbox.held() + count_by_broker(self.state.pending)
+
+
+class Lookout:
+    """Keeps the coverage of a daemon; `look` is called about once a second.
+
+    Nothing is known of the time in which a broker is not connected, or nothing can be committed.
+    While messages wait, everything has arrived that was sent before the newest one committed: a
+    broker delivers in order, so a backlog does not count as silence.
+    """
+
+    def __init__(
+        self, state: State, inbox: Inbox, sources: Sequence[Source], coverage: Coverage
+    ) -> None:
+        self._state = state
+        self._inbox = inbox
+        self._sources = sources
+        self._coverage = coverage
+        self._looked_at = coverage.until
+        self._blind_since: datetime | None = None
+
+    def look(self, now: datetime, held: Counter[str]) -> None:
+        """Note the covered times; `held`: the messages of each broker that are not yet acked."""
+        stalled = now - self._looked_at > STALLED_AFTER
+        is_blind = self._state.waiting_since is not None or any(
+            source.missing() for source in self._sources
+        )
+        if self._blind_since is None and (stalled or is_blind):
+            self._blind_since = self._looked_at
+        self._looked_at = now
+        if not is_blind:
+            if self._blind_since is not None:
+                self._coverage = self._coverage.with_gap(Gap(self._blind_since, now))
+                self._blind_since = None
+            arrived = [self._arrived(source.name, now, held) for source in self._sources]
+            self._coverage = self._coverage.up_to(min(arrived, default=now))
+        self._state.coverage = self._coverage
+
+    def _arrived(self, broker: str, now: datetime, held: Counter[str]) -> datetime:
+        """Up to when everything sent through the broker has arrived."""
+        committed_at, sent_at = self._state.newest.get(broker, (None, None))
+        if held[broker] or self._inbox.paused_s(broker):
+            return min(sent_at or self._coverage.until, now)
+        if sent_at and committed_at and now - committed_at < CAUGHT_UP_AFTER:
+            return min(sent_at, now)
+        return now
+
+
+def certificate_lives(config: ConsumerConfig) -> Iterator[CertificateLife]:
+    """The certificates that the configuration names; without files that can't be read."""
+    ours = [config.certificate_file, config.door.certificate_file, config.metrics_certificate_file]
+    ours += [table.certificate_file for table in config.broker]
+    authorities = [config.ca_file, config.door.client_ca_file]
+    authorities += [table.ca_file for table in config.broker]
+    return lives_of(ours, authorities)

@@ -14,8 +14,7 @@ from pathlib import Path
 from sam_pipeline.consumer.core.state import NOT_TRIED
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.observer import Observer
-from sam_pipeline.consumer.monitoring.snapshot import Snapshot
-from sam_pipeline.consumer.monitoring.state_file import read_state, state_path, write_state
+from sam_pipeline.consumer.monitoring.snapshot import Snapshot, read_state, state_path, write_state
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.metrics_address import MAX_PORT, MetricsAddress
@@ -48,7 +47,7 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier(config.notify_socket)))
         if config.metrics_address:
-            from sam_pipeline.consumer.monitoring.metrics_port import MetricsPort, Readers
+            from sam_pipeline.consumer.monitoring.metrics import MetricsPort, Readers
 
             address = address_of(config.metrics_address, config.instance)
             readers = Readers(config.metrics_tls_files, config.metrics_token_file)

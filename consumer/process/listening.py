@@ -1,19 +1,27 @@
-"""Listening sockets: opened here or inherited from systemd, they outlive a restart on SIGHUP."""
+"""Listening: sockets, the limit on connections, and requests that browsers make for web pages."""
 
 from __future__ import annotations
 
 import errno
+import resource
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker_url import Broker, is_loopback
 
 FIRST_INHERITED = 3
 """The descriptor of the first socket that systemd passes (sd_listen_fds(3))."""
 BACKLOG = 1024
 """Connections that wait to be accepted, also while the daemon rereads its configuration."""
+
+OTHER_FILES = 256
+"""The files that are left for the database, for other sources, and for elements of spools."""
+
+LOCAL_NAMES = ("", "localhost", "localhost.localdomain")
 
 
 class Listeners:
@@ -112,3 +120,39 @@ def _port(item: socket.socket) -> int | None:
     accepts = item.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     is_tcp = item.family in (socket.AF_INET, socket.AF_INET6) and item.type == socket.SOCK_STREAM
     return int(item.getsockname()[1]) if accepts and is_tcp else None
+
+
+def allow_connections(count: int) -> int:
+    """Raise the limit on open files for this many connections; returns how many it allows.
+
+    The usual soft limit is 1024; the hard limit, which stays, is much higher.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return count
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return max(limit - OTHER_FILES, 1)
+
+
+def is_of_a_page(headers: Mapping[str, str]) -> bool:
+    """Whether a web page makes this request.
+
+    Browsers send `Origin` with each POST of a page, and `Sec-Fetch-Site`, which is `none` only for
+    an address that a person typed. Source: Fetch Metadata Request Headers, W3C.
+    """
+    return "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none"
+
+
+def is_rebound(own_address: object, host: str) -> bool:
+    """Whether a request to an address of this machine alone has another `Host`.
+
+    A web site whose name resolves to 127.0.0.1 would make its pages local ones (DNS rebinding).
+    """
+    if not is_loopback(str(own_address)):
+        return False
+    with suppress(ValueError):
+        name = urlsplit(f"//{host}").hostname or ""
+        return name not in LOCAL_NAMES and not ip_address(name)
+    return True

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
-from sam_pipeline.consumer.sources.claims import Claims
+from sam_pipeline.consumer.core.recovery import HintFile
+from sam_pipeline.consumer.core.source import Delays, growing_delays
+from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.identity.identity import (
@@ -29,6 +31,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.access import inaccessible, reason_of
+from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 POLL_S = 0.2
@@ -248,3 +251,51 @@ class SpoolSource:
             self._queue.purge()
         except SpoolError as error:  # this loses nothing, and reading may still work
             logger.warning("%s", error)
+
+
+class Claims:
+    """The list, on disk, of the elements that this consumer has locked.
+
+    A lock in a directory queue does not name its owner and becomes stale only after ten minutes.
+    With this list a consumer that was killed releases its own locks at once when it is restarted.
+    It is only appended to, and emptied whenever nothing is claimed.
+    """
+
+    def __init__(self, directory: Path, consumer: str, spool: str) -> None:
+        digest = hashlib.sha256(f"{consumer}\0{spool}".encode()).hexdigest()[:16]
+        self._file = HintFile(directory / f"consume-{digest}.claims")
+        if not flock_at_once(self._file.descriptor):
+            self._file.close()
+            raise SourceTaken(f"another sam-consume named {consumer!r} reads {spool}")
+        self.any = True
+        """Whether there may be claims; an earlier process may have left some."""
+
+    def left_behind(self) -> set[str]:
+        """The elements that an earlier process claimed and may still have locked."""
+        names: set[str] = set()
+        for line in self._file.read().decode("ascii", "replace").splitlines():
+            if line.startswith("-"):
+                names.discard(line[1:])
+            else:
+                names.add(line)
+        return names
+
+    def add(self, name: str) -> None:
+        """Claim an element before it is locked, so that a kill leaves no lock without a claim."""
+        self.any = True
+        self._file.append(f"{name}\n".encode("ascii"))
+
+    def withdraw(self, name: str) -> None:
+        """Another reader has the lock."""
+        self._file.append(f"-{name}\n".encode("ascii"))
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget the history: only these elements are claimed."""
+        self._file.replace("".join(f"{name}\n" for name in names).encode("ascii"))
+
+    def clear(self) -> None:
+        self.any = False
+        self._file.replace(b"")
+
+    def close(self) -> None:
+        self._file.close()

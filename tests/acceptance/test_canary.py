@@ -17,7 +17,7 @@ from urllib.error import HTTPError, URLError
 import pytest
 from sqlalchemy import make_url
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.schema.program.command import BUG
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import free_ports
@@ -108,7 +108,7 @@ def site(
         if name.startswith(("SAM_", "PG", "XDG_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    monkeypatch.setattr(service, "SILENCE_S", 0.3)
+    monkeypatch.setattr(loop, "SILENCE_S", 0.3)
     monkeypatch.chdir(tmp_path)
     url = make_url(fresh_database(postgres)).set(username=USER, password=OF_DATABASE)
     password_file = 'password_file = "broker-password"'

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
@@ -60,7 +60,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """With a configuration, an empty SQLite database and an empty spool."""
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(service, "SILENCE_S", 0.2)
+    monkeypatch.setattr(loop, "SILENCE_S", 0.2)
     config = tmp_path / "sam.toml"
     config.write_text(
         f'[database]\nurl = "sqlite:///{tmp_path}/sam.db"\n'

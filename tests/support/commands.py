@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
 from tests.services.spark_classes import spark_cache
@@ -88,7 +88,7 @@ max_age_days = {YEARS}
         environment = self.clean_environment([program, *arguments])
         with ExitStack() as stack:
             if self.broker.startswith("spool:"):
-                stack.enter_context(patch.object(service, "SILENCE_S", SPOOL_SILENCE_S))
+                stack.enter_context(patch.object(loop, "SILENCE_S", SPOOL_SILENCE_S))
             return invoke(program, *arguments, stdin=stdin, cwd=self.directory, env=environment)
 
     def process(

@@ -94,30 +94,23 @@ sql.__main__: sql.cli
 consumer.errors: schema
 consumer.settings: schema consumer.errors
 consumer.process: schema consumer.errors
-consumer.silence: $CONSUMER
-consumer.core: $CONSUMER consumer.silence
+consumer.core: $CONSUMER
 consumer.sources: $CONSUMER consumer.core
 consumer.sources.door: $CONSUMER consumer.core consumer.sources.signatures | aiohttp
 consumer.sinks: $CONSUMER consumer.core
 # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
 consumer.sinks.upkeep: $CONSUMER consumer.core $DATABASE sql.loading | sqlalchemy
-consumer.sinks.probe_watch: consumer.core consumer.silence consumer.sinks.upkeep sql.loading |
-  sqlalchemy
-consumer.sinks.held_name: $CONSUMER $DATABASE | sqlalchemy
-consumer.sinks.letter_log: $CONSUMER sql.loading
-consumer.sinks.database: $CONSUMER consumer.core consumer.sinks.held_name
-  consumer.sinks.letter_log consumer.sinks.probe_watch consumer.sinks.upkeep $DATABASE sql.loading
+consumer.sinks.database: $CONSUMER consumer.core consumer.sinks.upkeep $DATABASE sql.loading
   sql.operations | sqlalchemy
-consumer.monitoring: $CONSUMER consumer.core consumer.process consumer.silence | prometheus_client
-consumer.commands: $CONSUMER consumer.core consumer.process consumer.silence consumer.sources
-  consumer.sinks consumer.monitoring
+consumer.monitoring: $CONSUMER consumer.core | prometheus_client
+consumer.commands: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
 consumer.commands.run: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
   consumer.commands.arguments consumer.commands.files consumer.commands.look $DATABASE sql.loading
 consumer.commands.files: $CONSUMER consumer.sources consumer.commands.door_check sql.database
 consumer.commands.look.dry_run: $CONSUMER consumer.sources consumer.commands.look $DATABASE
   sql.loading
 consumer.commands.look.preview: schema sql.loading | sqlalchemy
-consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.broker_link consumer.monitoring
+consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.relay consumer.monitoring
   consumer.commands.arguments consumer.commands.door_check consumer.commands.files $DATABASE
   sql.loading sql.checks |
   sqlalchemy

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
-from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, is_alive, read_state
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from sam_pipeline.consumer.commands.subscriptions.daemons import reading, running_daemons
+from sam_pipeline.consumer.core.recovery import name_locked
 from sam_pipeline.consumer.errors import SourceTaken, UnsubscribeRefused
-from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.process.browsers import is_of_a_page, is_rebound
+from sam_pipeline.consumer.process.listening import is_of_a_page, is_rebound
 from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, HttpProblem, unauthorized
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.schema.identity.identity import (

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox, MessageOutcome
+from sam_pipeline.consumer.core.source import Delays, growing_delays
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import BACKLOG
 from sam_pipeline.consumer.sources.door.access import Access

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
-from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.source import Delays
 from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (

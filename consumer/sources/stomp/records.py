@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from sam_pipeline.consumer.core.recovery import HintFile
 from sam_pipeline.consumer.errors import SubscriptionRefused
-from sam_pipeline.consumer.process.hint_file import HintFile
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, stored_in
 from sam_pipeline.schema.errors import SpoolError

@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.core.source import start_worker
+from sam_pipeline.consumer.core.source import Delays, growing_delays, start_worker
 from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text

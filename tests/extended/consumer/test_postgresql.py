@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.sinks.held_name import HeldName
+from sam_pipeline.consumer.sinks.database import HeldName
 from sam_pipeline.sql.database.engine import make_engine
 from tests.services import missing, needed
 from tests.services.postgres import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.schema.identity.policy import Policy

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Row, text
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Terms
@@ -78,7 +78,7 @@ class Site:
         environment = {**os.environ, "STATE_DIRECTORY": str(self.config.with_name(self.state))}
         with ExitStack() as stack:
             if "stomp" not in self.config.read_text():
-                stack.enter_context(patch.object(service, "SILENCE_S", SPOOL_SILENCE_S))
+                stack.enter_context(patch.object(loop, "SILENCE_S", SPOOL_SILENCE_S))
             answer = invoke("sam-consume", "--config", self.config, *arguments, env=environment)
         return subprocess.CompletedProcess(answer.command, answer.code, answer.out, answer.err)
 

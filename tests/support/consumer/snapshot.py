@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
-from sam_pipeline.consumer.monitoring.state_file import process_start
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, process_start
 from sam_pipeline.schema.messages.counts import Counts
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)

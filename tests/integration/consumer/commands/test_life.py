@@ -17,8 +17,7 @@ import trustme
 
 from sam_pipeline.consumer.commands.run import CONFIGURATION, CONTINUING
 from sam_pipeline.consumer.core.inbox import Delivery
-from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING
-from sam_pipeline.consumer.monitoring.state_file import is_alive, process_start
+from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, is_alive, process_start
 from sam_pipeline.schema.identity.identity import uid_identity, with_identity
 from sam_pipeline.schema.identity.policy import OBSERVE
 from sam_pipeline.schema.identity.policy_file import load_policy

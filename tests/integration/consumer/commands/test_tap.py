@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.schema.messages.message import Message
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
@@ -288,7 +288,7 @@ def test_a_subscription_that_was_deleted_by_others_is_reported_as_such(
 def test_a_broker_that_is_away_is_no_success_and_a_mistyped_one_a_usage_error(
     tmp_path: Path, destination: str, spool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SILENCE_S", 0.2)
+    monkeypatch.setattr(loop, "SILENCE_S", 0.2)
     with FakeBroker(server="RabbitMQ/3.10") as broker:
         site = site_of(tmp_path, [broker.url], Subscription(destination))
         site.drain()
@@ -309,7 +309,7 @@ def test_a_broker_that_is_away_is_no_success_and_a_mistyped_one_a_usage_error(
 def test_without_its_table_a_broker_is_not_sent_the_login_of_the_section(
     tmp_path: Path, destination: str, spool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SILENCE_S", 0.2)
+    monkeypatch.setattr(loop, "SILENCE_S", 0.2)
     with FakeBroker(server="ActiveMQ/6.0") as broker:
         site = site_of(tmp_path, [spool], Subscription(destination), user="ours")
         text = site.config.read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.core.attempts import POISON
+from sam_pipeline.consumer.core.recovery import POISON
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine, parse_url

@@ -12,14 +12,12 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.consumer.core.inbox import DATABASE, Delivery, MessageOutcome, Outcome
+from sam_pipeline.consumer.core.silence import Coverage, nothing_covered
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.silence.coverage import Coverage, nothing_covered
-from sam_pipeline.consumer.sinks import held_name, probe_watch
-from sam_pipeline.consumer.sinks.database import DatabaseSink
-from sam_pipeline.consumer.sinks.held_name import HeldName
-from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
-from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
+from sam_pipeline.consumer.sinks import database, upkeep
+from sam_pipeline.consumer.sinks.database import DatabaseSink, HeldName
+from sam_pipeline.consumer.sinks.upkeep import ProbeWatch, make_tasks, run_due
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.times import format_time
@@ -133,7 +131,7 @@ def test_probes_are_judged_by_what_was_seen_and_is_folded(
     reported: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, folded = State(), True
-    monkeypatch.setattr(probe_watch, "is_folded", lambda engine, number: folded)
+    monkeypatch.setattr(upkeep, "is_folded", lambda engine, number: folded)
     fresh = ProbeWatch(reported, state)
     for coverage in (None, nothing_covered(NOW)):  # a daemon that has just started
         state.coverage = coverage
@@ -165,7 +163,7 @@ Hosts = Callable[..., HeldName]
 @pytest.fixture
 def on_host(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
     """`on_host("one", shared=False)` is the name as a process of that host holds it."""
-    monkeypatch.setattr(held_name, "GRACE_S", 0.2)
+    monkeypatch.setattr(database, "GRACE_S", 0.2)
     with ExitStack() as stack:
         loader = stack.enter_context(acting_as("loader", engine))
 

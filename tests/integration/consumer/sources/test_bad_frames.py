@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from sam_pipeline.consumer.core import service
+from sam_pipeline.consumer.core import loop
 from sam_pipeline.consumer.sources.stomp import session
 from sam_pipeline.schema.secret_file import basic_login
 from tests.services.activemq5 import ActiveMQ5Server
@@ -213,7 +213,7 @@ def keys_of(files: TlsFiles) -> dict[str, Path]:
 def test_the_certificate_that_is_configured_is_shown_over_tls_also_through_a_proxy(
     tmp_path: Path, files: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SILENCE_S", 0.1)
+    monkeypatch.setattr(loop, "SILENCE_S", 0.1)
     logins: list[int] = []
     with FakeBroker(server=ACTIVEMQ, tls=files.server(wants_ours=True)) as broker:
         with ProxyServer() as proxy:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.core.attempts import MAX_FRAMES, Attempts
 from sam_pipeline.consumer.core.inbox import (
     DATABASE,
     BatchRule,
@@ -19,6 +18,7 @@ from sam_pipeline.consumer.core.inbox import (
     acknowledge,
     answering,
 )
+from sam_pipeline.consumer.core.recovery import MAX_FRAMES, Attempts
 from sam_pipeline.consumer.core.tap import TapInbox
 from sam_pipeline.schema.messages.message import Message
 from tests.support.consumer.doubles import BROKER, FakeSession, delivery, sized

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core.attempts import Attempts
-from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import (
     DATABASE,
     BatchRule,
@@ -24,10 +22,10 @@ from sam_pipeline.consumer.core.inbox import (
     Outcome,
     answering,
 )
-from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
-from sam_pipeline.consumer.core.service import Drain, consume
+from sam_pipeline.consumer.core.loop import Drain, Loop, Patience, Stopped, consume
+from sam_pipeline.consumer.core.recovery import Attempts, UnstoredMessage
+from sam_pipeline.consumer.core.source import growing_delays
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull, needs_action
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts

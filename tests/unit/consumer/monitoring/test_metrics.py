@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sam_pipeline.consumer.core.silence import Coverage
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring import metrics_port
-from sam_pipeline.consumer.monitoring.certificates import CertificateLife
-from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort, Readers
+from sam_pipeline.consumer.monitoring import metrics
+from sam_pipeline.consumer.monitoring.metrics import CLIENTS, MetricsPort, Readers
+from sam_pipeline.consumer.monitoring.observer import CertificateLife
 from sam_pipeline.consumer.monitoring.reporter import address_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
-from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.target import TlsFiles as Files
@@ -85,7 +85,7 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     # A connection that does not fit the queue is tried again by the kernel, seconds later.
-    monkeypatch.setattr(metrics_port._Server, "request_queue_size", 20 * CLIENTS)
+    monkeypatch.setattr(metrics._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
     with closing(MetricsPort(LOOPBACK, daemon.say)) as port:
         daemon.port = port.address.port
@@ -180,7 +180,7 @@ def test_silent_clients_do_not_block_others_for_long(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, secured: str
 ) -> None:
     daemon: Daemon = request.getfixturevalue(secured)
-    monkeypatch.setattr(metrics_port, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
     with ExitStack() as stack:
         silent = [stack.enter_context(closing(daemon.connect())) for _ in range(3 * CLIENTS)]
         slow = stack.enter_context(closing(daemon.connect()))

@@ -9,12 +9,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.silence import MAX_GAPS, Coverage, Gap, nothing_covered, silences
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring.lookout import CAUGHT_UP_AFTER, STALLED_AFTER, Lookout
-from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.observer import (
+    CAUGHT_UP_AFTER,
+    STALLED_AFTER,
+    Lookout,
+    Observer,
+)
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
-from sam_pipeline.consumer.silence.coverage import MAX_GAPS, Coverage, Gap, nothing_covered
-from sam_pipeline.consumer.silence.silences import silences
 from tests.support.consumer.doubles import FakeSource
 from tests.support.consumer.snapshot import snapshot
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.silence import Coverage, Gap, Silence
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.certificates import CertificateLife
-from sam_pipeline.consumer.monitoring.observer import Observer
+from sam_pipeline.consumer.monitoring.observer import CertificateLife, Observer
 from sam_pipeline.consumer.monitoring.reporter import Reporter
 from sam_pipeline.consumer.monitoring.snapshot import (
     DEGRADED,
@@ -26,12 +26,12 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     STUCK,
     STUCK_AFTER,
     WAITING,
+    is_alive,
+    read_state,
+    write_state,
 )
-from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state, write_state
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings import config
-from sam_pipeline.consumer.silence.coverage import Coverage, Gap
-from sam_pipeline.consumer.silence.silences import Silence
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.program.monitoring_plugin import NAMES
 from sam_pipeline.schema.program.systemd import Notifier

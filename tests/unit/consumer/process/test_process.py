@@ -14,8 +14,13 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.process import signals
-from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets, listening_sockets
-from sam_pipeline.consumer.process.open_files import OTHER_FILES, allow_connections
+from sam_pipeline.consumer.process.listening import (
+    OTHER_FILES,
+    Listeners,
+    allow_connections,
+    inherited_sockets,
+    listening_sockets,
+)
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.schema import times
 from sam_pipeline.schema.errors import ConfigError

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.inbox import BROKER, NOWHERE, Delivery, Outcome
+from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.sinks import broker_link
-from sam_pipeline.consumer.sinks.broker import BrokerSink
-from sam_pipeline.consumer.sinks.broker_link import MAX_ATTEMPTS, MAX_SUSPECTS
+from sam_pipeline.consumer.sinks.relay import MAX_ATTEMPTS, MAX_SUSPECTS, BrokerSink
 from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
@@ -211,7 +209,7 @@ def test_a_message_that_ends_each_session_is_rejected_unless_the_broker_is_to_bl
 def test_a_broker_that_confirms_nothing_is_left_for_the_next(
     relay: MakeRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_link, "ANSWER_S", 0.3)
+    monkeypatch.setattr("sam_pipeline.consumer.sinks.relay.ANSWER_S", 0.3)
 
     with FakeBroker(eats_receipts=True) as mute, FakeBroker() as second:
         outcome = relay(mute, second).move(message(b"a"))

@@ -15,8 +15,7 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.sources.claims import Claims
-from sam_pipeline.consumer.sources.spool import SpoolSource
+from sam_pipeline.consumer.sources.spool import Claims, SpoolSource
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,

@@ -1,1 +1,0 @@
-"""Alarms for silence: classes, sites and probes of which nothing arrives any more."""
