@@ -1,2 +1,2 @@
 #: place sqlite
-#: skip sh 1 2: they take hours
+#: skip sh 1: it takes hours
