@@ -24,8 +24,8 @@ from collections.abc import Collection, Sequence
 from ssl import SSLCertVerificationError
 
 from sam_pipeline.schema.errors import ConfigError, SamError
+from sam_pipeline.schema.net.channel import ProxyRefused
 from sam_pipeline.schema.net.stomp.session import SessionLost
-from sam_pipeline.schema.net.tunnel import ProxyRefused
 from sam_pipeline.schema.program.command import NO_PERMISSION, UNAVAILABLE, USAGE
 
 

@@ -25,7 +25,7 @@ from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.net.broker_url import STOMP, is_loopback
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
@@ -39,7 +39,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.schema.spool.access import unusable_quarantine, writable_by_others
+from sam_pipeline.schema.spool.inspection import unusable_quarantine, writable_by_others
 
 EXAMPLES = """\
 examples:

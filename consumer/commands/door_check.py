@@ -18,18 +18,17 @@ from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
 from sam_pipeline.consumer.sources.door.credentials import load_credentials
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import token_identity
-from sam_pipeline.schema.identity.policy import ANY, Policy
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import ANY, Policy, load_policy
 from sam_pipeline.schema.identity.tokens import Tokens, load_tokens
 from sam_pipeline.schema.net.broker_url import Broker, is_loopback
 from sam_pipeline.schema.net.certificate import (
     CertificateFinding,
     examine_certificates,
     first_certificate,
+    host_names_of,
 )
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.round_trip import RoundTrip
-from sam_pipeline.schema.net.subject import host_names_of
 
 ANSWER_S = 5.0
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -14,15 +14,14 @@ from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.identity.policy_file import usable_policy
+from sam_pipeline.schema.identity.policy import Policy, usable_policy
 from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.schema.settings.broker import secret_of
-from sam_pipeline.schema.spool.access import unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
+from sam_pipeline.schema.spool.inspection import unusable_queue
 
 NO_EFFECT = "it has no effect without certificate_file"
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.settings.load import policy_path
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.moments import moment_argument, utc_now

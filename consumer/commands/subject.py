@@ -8,8 +8,7 @@ from pathlib import Path
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import certificate_identity
-from sam_pipeline.schema.net.certificate import certificates
-from sam_pipeline.schema.net.subject import is_proxy, subject_in
+from sam_pipeline.schema.net.certificate import certificates, is_proxy, subject_in
 from sam_pipeline.schema.program.command import OK, print_lines
 
 DESCRIPTION = """\

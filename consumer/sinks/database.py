@@ -26,7 +26,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull, SourceTaken
 from sam_pipeline.consumer.sinks.upkeep import LetterLog, ProbeWatch, make_tasks, run_due
 from sam_pipeline.schema.identity.identity import identity_of
-from sam_pipeline.schema.identity.rates import RateLimits
+from sam_pipeline.schema.identity.policy import RateLimits
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded

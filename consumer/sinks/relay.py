@@ -33,11 +33,10 @@ from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.channel import Resolver, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.net.stomp.sender import (
     FORBIDDEN,
     EndedByMessage,
@@ -48,7 +47,6 @@ from sam_pipeline.schema.net.stomp.sender import (
 )
 from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.schema.net.tls import secure, tls_context
-from sam_pipeline.schema.net.tunnel import open_connection
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -12,10 +12,9 @@ from functools import cache, partial
 from itertools import chain
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import key_identity
 from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.identity.signature import KEY_NAME, arrived
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 

@@ -24,14 +24,13 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.claims import without_claims
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import Message, without_claims
 from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.spool.access import inaccessible, reason_of
 from sam_pipeline.schema.spool.disk import flock_at_once
+from sam_pipeline.schema.spool.inspection import inaccessible, reason_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 POLL_S = 0.2

@@ -10,7 +10,7 @@ from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.core.tap import TapInbox
 from sam_pipeline.consumer.sources.spool import POLL_S, SpoolSource
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.spool.access import inaccessible
+from sam_pipeline.schema.spool.inspection import inaccessible
 
 logger = logging.getLogger(__name__)
 

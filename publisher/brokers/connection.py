@@ -27,7 +27,7 @@ def open_channel(target: Target, deadline: Deadline) -> Channel:
         if proxy is None:
             channel = connect(target.ip or broker.host, broker.port, deadline)
         else:
-            from sam_pipeline.schema.net.tunnel import open_tunnel  # few sites have a proxy
+            from sam_pipeline.schema.net.channel import open_tunnel  # few sites have a proxy
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:

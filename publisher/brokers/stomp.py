@@ -11,7 +11,7 @@ from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.headers import RECEIPT, send_headers
+from sam_pipeline.schema.net.stomp.frame import RECEIPT, send_headers
 from sam_pipeline.schema.net.stomp.sender import (
     MISSING,
     SendingSession,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.messages.claims import is_ours
-from sam_pipeline.schema.messages.message import DESTINATION
+from sam_pipeline.schema.messages.message import DESTINATION, is_ours
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.command import text_argument
 
@@ -111,7 +110,7 @@ def seconds_argument(text: str) -> float:
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
     # Few calls set a header.
-    from sam_pipeline.schema.net.stomp.headers import OURS, belongs_to_broker, is_header_name
+    from sam_pipeline.schema.net.stomp.frame import OURS, belongs_to_broker, is_header_name
 
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():

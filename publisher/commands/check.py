@@ -31,16 +31,16 @@ from sam_pipeline.schema.net.certificate import (
     CertificateFinding,
     examine_certificates,
     first_certificate,
+    is_proxy,
 )
 from sam_pipeline.schema.net.round_trip import RoundTrip
-from sam_pipeline.schema.net.subject import is_proxy
 from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.files import no_file_found
 from sam_pipeline.schema.settings.section import Findings
-from sam_pipeline.schema.spool.access import (
+from sam_pipeline.schema.spool.inspection import (
     shared_by_half,
     unusable_quarantine,
     unusable_queue,

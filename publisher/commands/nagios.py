@@ -24,7 +24,7 @@ from sam_pipeline.schema.program.monitoring_plugin import (
     run_plugin,
 )
 from sam_pipeline.schema.program.wording import duration, plural
-from sam_pipeline.schema.spool.access import unwritable
+from sam_pipeline.schema.spool.inspection import unwritable
 
 PROGRAM = "check_sam_publisher"
 SUBJECT = "SAM PUBLISHER"

@@ -39,9 +39,8 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import OK, print_done, print_lines, text_argument
 from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.schema.records.check_result import SERVICE_FLAVOUR, Naming
-from sam_pipeline.schema.records.input_file import STDIN, InputFile
-from sam_pipeline.schema.records.pipe import PipePatience
+from sam_pipeline.schema.records.input_file import STDIN, InputFile, PipePatience
+from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
 from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
-from sam_pipeline.schema.records.pipe import PipePatience
+from sam_pipeline.schema.records.input_file import PipePatience
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.schema.spool.access import inaccessible
 from sam_pipeline.schema.spool.directory import LOCK_AGE_S, open_directory
 from sam_pipeline.schema.spool.disk import flock_at_once
+from sam_pipeline.schema.spool.inspection import inaccessible
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.messages.claims import without_claims
-from sam_pipeline.schema.messages.message import CLASS, DESTINATION, SIGNATURE, Message
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    DESTINATION,
+    SIGNATURE,
+    Message,
+    without_claims,
+)
 from sam_pipeline.schema.net.target import Target
 
 

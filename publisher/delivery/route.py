@@ -29,8 +29,8 @@ from sam_pipeline.publisher.settings.secrets import token_for
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import Resolver
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.replacing import replacing
 

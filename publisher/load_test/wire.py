@@ -19,8 +19,14 @@ from sam_pipeline.publisher.load_test.plan import QUEUE, TOPIC, LoadCell
 from sam_pipeline.schema.messages.message import CLASS
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameError, encode, parse_head
-from sam_pipeline.schema.net.stomp.headers import RECEIPT
+from sam_pipeline.schema.net.stomp.frame import (
+    RECEIPT,
+    Fault,
+    Frame,
+    FrameError,
+    encode,
+    parse_head,
+)
 from sam_pipeline.schema.net.stomp.sender import RABBITMQ
 from sam_pipeline.schema.net.stomp.session import Feed, SessionLost, StompSession
 from sam_pipeline.schema.net.target import Target

@@ -18,7 +18,7 @@ from typing import NamedTuple, Union
 from sam_pipeline.publisher.errors import FifoError
 from sam_pipeline.publisher.probe.input import Pause
 from sam_pipeline.schema.errors import CANNOT_CREATE, NO_PERMISSION
-from sam_pipeline.schema.records.pipe import Pipe, PipePatience
+from sam_pipeline.schema.records.input_file import Pipe, PipePatience
 from sam_pipeline.schema.spool.disk import flock_at_once
 
 MAX_LINE_BYTES = 1024 * 1024

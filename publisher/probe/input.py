@@ -21,11 +21,17 @@ from sam_pipeline.schema.messages.message import (
     new_message_id,
 )
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
-from sam_pipeline.schema.records.input_file import BLOCK_BYTES, STDIN, InputFile, refuse_missing
+from sam_pipeline.schema.records.input_file import (
+    BLOCK_BYTES,
+    LONGEST_RECORD,
+    STDIN,
+    InputFile,
+    PipePatience,
+    Splitter,
+    refuse_missing,
+)
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.records.pipe import PipePatience
-from sam_pipeline.schema.records.splitter import LONGEST_RECORD, Splitter
 from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
 MAX_LINE_BYTES = 4096

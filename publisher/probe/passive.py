@@ -10,16 +10,18 @@ from typing import Callable, NamedTuple, Union
 from sam_pipeline.publisher.probe.fifo import PROBLEMS, TOO_LARGE, TRUNCATED, InputLine, Lines
 from sam_pipeline.publisher.probe.input import LARGE_BYTES, Change, Found, Pause, RefusedRecord
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.records.check_result import (
-    CheckResult,
-    Naming,
-    record_of_result,
-    result_of_command,
-)
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
+from sam_pipeline.schema.records.passive import (
+    CheckResult,
+    Naming,
+    UnreadableResults,
+    record_of_result,
+    result_of_command,
+    results_in_json,
+    results_in_xml,
+)
 from sam_pipeline.schema.records.text import Record
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024

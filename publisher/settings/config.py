@@ -72,7 +72,7 @@ def _problems_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
     """The problems of headers for SEND: those that we set, and what STOMP can't carry."""
     # Only a table has headers: 15 ms.
     from sam_pipeline.schema.identity.signature import COVERED
-    from sam_pipeline.schema.net.stomp.headers import OURS, SESSION, is_header_name
+    from sam_pipeline.schema.net.stomp.frame import OURS, SESSION, is_header_name
 
     ours = {*OURS, *SESSION, *map(str.lower, COVERED)}
     for name, value in headers.items():

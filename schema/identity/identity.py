@@ -6,8 +6,7 @@ claims and sets what it has established itself; relays, dead letters and replays
 
 from __future__ import annotations
 
-from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.messages.origin import Origin
+from sam_pipeline.schema.messages.message import Message, Origin
 
 IDENTITY = "samIdentity"
 """The header of an identified message; a message without it is anonymous."""

@@ -1,4 +1,4 @@
-"""The policy: which identity may say what. Nothing that it does not list is allowed.
+"""The policy: which identity may send what, and how fast. Nothing that it does not list is allowed.
 
 Every site that a record names, or that its host belongs to in the record's period, must match the
 `sites` of the publisher; a host that belongs to no site must match its `hosts`. The site that a
@@ -8,12 +8,15 @@ metric result names is not believed: the topology is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from fnmatch import translate
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple, Optional
 
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     BROKER,
@@ -24,9 +27,11 @@ from sam_pipeline.schema.identity.identity import (
     key_identity,
 )
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
+from sam_pipeline.schema.program.extras import how_to_install
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
 from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key
+from sam_pipeline.schema.settings.section import examine_file
 
 ENFORCE, OBSERVE = "enforce", "observe"
 MODES = (ENFORCE, OBSERVE)
@@ -328,3 +333,110 @@ def matches(pattern: str, text: str) -> bool:
 @lru_cache(maxsize=MAX_IDENTITIES)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
+
+
+MINUTE_S = 60.0
+MAX_BUCKETS = 10_000
+"""Of clients, which may have any number of addresses; full buckets are then forgotten."""
+
+
+class RateLimits:
+    """How long to take nothing more from a sender."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """How much a sender may still send, and when that was true."""
+
+    def spend(self, publisher: PublisherRule, records: int, now_s: float) -> float:
+        """The publisher has sent records; returns for how many seconds to read no more of them.
+
+        A bucket that is overdrawn is empty for a minute at most, however many records came at once.
+        """
+        limit = publisher.records_per_minute
+        if not limit:
+            return 0.0
+        left = max(self._left(publisher.name, limit, now_s) - records, -limit)
+        self._buckets[publisher.name] = (left, now_s)
+        return max(-left, 0.0) / limit * MINUTE_S
+
+    def admit(self, client: str, limit: int, now_s: float) -> float:
+        """A client makes a request, of which it has a `limit` per minute, or none if that is 0.
+
+        Returns 0, or after how many seconds it may make the request, which is not counted then.
+        """
+        if not limit:
+            return 0.0
+        left = self._left(client, limit, now_s)
+        if left < 1:
+            return (1 - left) / limit * MINUTE_S
+        self._buckets[client] = (left - 1, now_s)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets = {
+                name: bucket
+                for name, bucket in self._buckets.items()
+                if self._left(name, limit, now_s) < limit
+            }
+        return 0.0
+
+    def _left(self, name: str, limit: int, now_s: float) -> float:
+        left, since_s = self._buckets.get(name, (float(limit), now_s))
+        return min(left + limit * (now_s - since_s) / MINUTE_S, limit)
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy of a file.
+
+    Raises:
+        ConfigError: all problems of the file at once.
+    """
+    findings = examine_file(Policy, path)
+    problems = list(findings.problems)
+    publishers: tuple[Optional[PublisherRule], ...] = findings.values.get("publishers", ())
+    owners: dict[str, str] = {}
+    for number, publisher in enumerate(publishers, 1):
+        place = f"publisher[{number}]"
+        # The problems of a publisher of None are among those of the file.
+        for key, problem in _problems(publisher, place, owners) if publisher else ():
+            problems.append(
+                f"{findings.position('publishers', number, key)}: {place} {key}: {problem}"
+            )
+    if problems:
+        raise ConfigError(problems)
+    return Policy(**findings.values)
+
+
+def usable_policy(path: Optional[Path]) -> Optional[Policy]:
+    """The policy of a file, None without one.
+
+    Raises:
+        ConfigError: the file has problems, or no signature could be verified.
+    """
+    policy = load_policy(path) if path else None
+    if policy and policy.keys and find_spec("nacl") is None:
+        why = "its keys can't be used: PyNaCl is not installed"
+        raise ConfigError([f"{path}: {why}", *how_to_install("nacl")])
+    return policy
+
+
+def _problems(
+    publisher: PublisherRule, place: str, owners: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Keys and problems of rules that do not fit together.
+
+    `owners` are the places of the publishers before, by their names, identities and keys.
+    """
+    if publisher.key_names and not publisher.keys:
+        yield "is", f"{KEY}:{publisher.key_names[0]} needs `keys`"
+    if publisher.keys and not publisher.key_names:
+        yield "keys", f"they need an identity {KEY}:NAME in `is`"
+    if publisher.signed and not publisher.keys:
+        yield "signed", "it needs `keys`: nothing would be allowed"
+    values = [
+        *(("name", text) for text in [publisher.name]),
+        *(("is", text) for text in publisher.identities),
+        *(("keys", text) for text in publisher.keys),
+    ]
+    for key, text in values:
+        owner = owners.setdefault(f"{key} {text}", place)
+        if owner != place:
+            yield key, f"{text} is also in {owner}"

@@ -12,10 +12,12 @@ from binascii import Error, b2a_base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.identity.identity import key_identity, with_identity
 from sam_pipeline.schema.identity.keys import PublicKey, Signer
+from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
@@ -28,6 +30,7 @@ from sam_pipeline.schema.messages.message import (
     SIGNATURE,
     Message,
 )
+from sam_pipeline.schema.messages.refused import REFUSED, mark_refused
 from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS, Limits
 from sam_pipeline.schema.times import format_time, parse_time
 
@@ -115,3 +118,27 @@ def verify(
         text = f"{signed} was made at {made_at}, which is not within {max_age.days} days"
         raise SignatureRefused(EXPIRED, text)
     return name
+
+
+class Arrival(NamedTuple):
+    """A message as the policy wants it, and why its signature is refused, if it is."""
+
+    message: Message
+    refusal: Optional[SignatureRefused] = None
+
+
+def arrived(message: Message, policy: Policy, now: datetime, max_age: timedelta) -> Arrival:
+    """A signed message with the identity of its key; with a refused signature, marked as refused.
+
+    If the policy only observes, a refused signature counts as none: the message keeps its identity.
+    A message that was marked before is not what was signed, and is not loaded.
+    """
+    if REFUSED in message.headers:
+        return Arrival(message)
+    try:
+        name = verify(message, policy.keys, now, max_age)
+    except SignatureRefused as refusal:
+        if policy.enforces:
+            message = mark_refused(message, refusal.reason, refusal.text)
+        return Arrival(message, refusal)
+    return Arrival(with_identity(message, key_identity(name)) if name else message)

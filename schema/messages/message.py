@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
@@ -132,3 +132,50 @@ def pack(
 def default_destination(message_class: str) -> str:
     """The destination of a class for which none is configured: `/topic/grid.probe.<class>`."""
     return f"/topic/grid.probe.{message_class}"
+
+
+OURS = frozenset(
+    {"samidentity", "samrefused", "samrefusedtext", "samhead", "samrejected", "importfile"}
+)
+"""In lower case, without hyphens and underscores, which some transports change."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a header of this name is reserved for our programs."""
+    return name.lower().replace("-", "").replace("_", "") in OURS
+
+
+@lru_cache(maxsize=1000)  # nearly all messages have the same header names
+def ours_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The header names among these that are ours."""
+    return tuple(filter(is_ours, names))
+
+
+def without_claims(message: Message, keep: Collection[str] = ()) -> Message:
+    """The message without headers that are ours, but for those to `keep`."""
+    claims = set(ours_among(tuple(message.headers))).difference(keep)
+    if not claims:
+        return message
+    kept = {name: value for name, value in message.headers.items() if name not in claims}
+    return Message(kept, message.body)
+
+
+LONGEST_CLAIM = 100
+"""The most characters of a value: that of others is cut."""
+
+
+class Origin(NamedTuple):
+    """The values of the headers, empty without one."""
+
+    host: str = ""
+    program: str = ""
+    user: str = ""
+
+    def __str__(self) -> str:
+        """`USER@HOST`, or the program if neither is known."""
+        return "@".join(filter(None, (self.user, self.host))) or self.program
+
+
+def claimed_origin(headers: Mapping[str, str]) -> Origin:
+    """What the headers of a message say; it may be forged."""
+    return Origin(*(headers.get(name, "")[:LONGEST_CLAIM] for name in (HOST, PROGRAM, USER)))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
-from sam_pipeline.schema.records.performance_data import Measured
+from sam_pipeline.schema.records.plugin_output import Measured
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
     WINDOW,

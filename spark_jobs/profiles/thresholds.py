@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from sam_pipeline.schema.records.performance_data import Measured, measured
+from sam_pipeline.schema.records.plugin_output import Measured, measured
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 
 CRITICAL, WARNING = "CRITICAL", "WARNING"

@@ -18,8 +18,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.program.replacing import replacing
-from sam_pipeline.schema.records.input_file import InputFile
-from sam_pipeline.schema.records.splitter import Position
+from sam_pipeline.schema.records.input_file import InputFile, Position
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseRefused, StatementFailed
 

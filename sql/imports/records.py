@@ -29,9 +29,8 @@ from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.classes import built_in
-from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.input_file import InputFile, Position, Splitter
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.schema.records.splitter import Position, Splitter
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, bindparam, text
 
-from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
+from sam_pipeline.schema.identity.signature import arrived
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import DOWNTIME, METRIC_OUTPUT, built_in
 from sam_pipeline.sql.database.engine import reading

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.decode_cache import CachedDecoder
+from sam_pipeline.schema.messages.decode import CachedDecoder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS, SERVICE_ENDPOINT, built_in, folded

@@ -40,7 +40,7 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.identity.keys import load_signer, make_key
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.messages.message import DESTINATION as HEADER
 from sam_pipeline.schema.messages.message import Message, pack

@@ -17,17 +17,18 @@ from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of
 from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
-from sam_pipeline.schema.net.stomp.long_head import KEPT_NAMES
-from sam_pipeline.schema.net.stomp.reader import FrameReader
-from sam_pipeline.schema.records.check_result import (
-    CheckResult,
-    Naming,
-    record_of_result,
-    result_of_command,
-)
+from sam_pipeline.schema.net.stomp.reader import KEPT_NAMES, FrameReader
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
-from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
+from sam_pipeline.schema.records.passive import (
+    CheckResult,
+    Naming,
+    UnreadableResults,
+    record_of_result,
+    result_of_command,
+    results_in_json,
+    results_in_xml,
+)
 from sam_pipeline.schema.records.reasons import REASONS
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise

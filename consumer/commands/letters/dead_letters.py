@@ -24,7 +24,7 @@ from sam_pipeline.consumer.commands.letters.tables import (
 )
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import editor_command, load_for_replay
-from sam_pipeline.schema.identity.policy_file import usable_policy
+from sam_pipeline.schema.identity.policy import usable_policy
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (
     BAD_DATA,

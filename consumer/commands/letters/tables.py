@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from sam_pipeline.schema.identity.identity import sender_name
-from sam_pipeline.schema.messages.origin import Origin
+from sam_pipeline.schema.messages.message import Origin
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time

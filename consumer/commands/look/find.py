@@ -13,9 +13,9 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.spool_directories import load_for_find, publisher_spools
 from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.origin import Origin, claimed_origin
+from sam_pipeline.schema.messages.message import Origin, claimed_origin
 from sam_pipeline.schema.net.broker_url import SPOOL
-from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.program.command import (
     NO_INPUT,
     OK,
@@ -25,8 +25,8 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.spool.inspection import SpoolElement, elements_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from sam_pipeline.schema.spool.search import SpoolElement, elements_of
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter

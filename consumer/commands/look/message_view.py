@@ -10,8 +10,7 @@ from typing import Any
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.decode import read
-from sam_pipeline.schema.messages.message import DESTINATION, Message
-from sam_pipeline.schema.messages.origin import claimed_origin
+from sam_pipeline.schema.messages.message import DESTINATION, Message, claimed_origin
 from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.program.wording import plural, printable
 from sam_pipeline.schema.records.normalise import Limits

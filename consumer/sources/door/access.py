@@ -25,7 +25,7 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import CLASS, Message
-from sam_pipeline.schema.net.subject import is_proxy, subject_in
+from sam_pipeline.schema.net.certificate import is_proxy, subject_in
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
 
 if TYPE_CHECKING:

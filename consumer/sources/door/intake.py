@@ -33,11 +33,10 @@ from sam_pipeline.consumer.sources.door.answers import (
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
-from sam_pipeline.schema.identity.rates import RateLimits
+from sam_pipeline.schema.identity.policy import RateLimits
 from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.claims import without_claims
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.messages.message import DESTINATION, Message, without_claims
 
 
 @dataclass(frozen=True)

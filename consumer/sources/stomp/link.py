@@ -22,13 +22,12 @@ from sam_pipeline.consumer.sources.stomp.session import (
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import Channel, error_text
+from sam_pipeline.schema.net.channel import Channel, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
 from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.net.tls import secure
-from sam_pipeline.schema.net.tunnel import open_connection
 
 CONNECT_S = 5.0
 LIVED_S = 60.0

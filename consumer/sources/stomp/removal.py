@@ -25,9 +25,8 @@ from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver, by_family
 from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 

@@ -36,9 +36,8 @@ from sam_pipeline.schema.identity.identity import (
     established_identity,
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.claims import ours_among
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import Message, ours_among
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
     MARKS,

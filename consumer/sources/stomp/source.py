@@ -11,9 +11,8 @@ from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Delays, growing_delays, start_worker
 from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver, by_family
 
 LOOK_UP_EVERY_S = 10.0
 """How often the name is looked up to find new addresses."""

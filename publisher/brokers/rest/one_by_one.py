@@ -16,7 +16,7 @@ from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.headers import can_travel
+from sam_pipeline.schema.net.stomp.frame import can_travel
 from sam_pipeline.schema.net.target import Target
 
 TOPIC, QUEUE = "topic", "queue"

@@ -14,8 +14,7 @@ from typing import Callable, Optional
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.channel import Channel
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import encode
-from sam_pipeline.schema.net.stomp.headers import RECEIPT, TRANSACTION, send_headers
+from sam_pipeline.schema.net.stomp.frame import RECEIPT, TRANSACTION, encode, send_headers
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 GOODBYE_S = 0.5
@@ -106,7 +105,7 @@ class SendingSession(StompSession):
         if not self.server.startswith(RABBITMQ):
             return {}
         if user is None and self._certificate is not None:
-            from sam_pipeline.schema.net.subject import subject_of
+            from sam_pipeline.schema.net.certificate import subject_of
 
             user = subject_of(self._certificate)
         return {"user-id": user} if user else {}

@@ -21,8 +21,7 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.identity.identity import identity_of, known_identity
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
-from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.messages.origin import Origin, claimed_origin
+from sam_pipeline.schema.messages.message import Message, Origin, claimed_origin
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure

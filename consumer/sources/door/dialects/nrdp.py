@@ -33,11 +33,17 @@ from sam_pipeline.consumer.sources.door.answers import (
 from sam_pipeline.consumer.sources.door.dialects.forms import parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
-from sam_pipeline.schema.records.check_result import SERVICE_FLAVOUR, Naming, record_of_result
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import VALUES_PER_RECORD
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
+from sam_pipeline.schema.records.passive import (
+    SERVICE_FLAVOUR,
+    Naming,
+    UnreadableResults,
+    record_of_result,
+    results_in_json,
+    results_in_xml,
+)
 
 PRODUCT, VERSION = "nrdp", "2.0.3"
 """The name and version of the server whose requests and answers these are."""

@@ -19,8 +19,7 @@ from sam_pipeline.consumer.commands.run import CONFIGURATION, CONTINUING
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, is_alive, process_start
 from sam_pipeline.schema.identity.identity import uid_identity, with_identity
-from sam_pipeline.schema.identity.policy import OBSERVE
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import OBSERVE, load_policy
 from sam_pipeline.schema.identity.tokens import load_tokens
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.program.command import CONFIG, OK
@@ -50,7 +49,7 @@ from tests.support.invoke import invoke
 # Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
-from sam_pipeline.schema.messages.decode_cache import CachedDecoder
+from sam_pipeline.schema.messages.decode import CachedDecoder
 decode = CachedDecoder.decode
 def deadly(decoder, message):
     if b"KILLER" in message.body:

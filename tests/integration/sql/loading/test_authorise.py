@@ -20,8 +20,8 @@ from sam_pipeline.schema.identity.policy import (
     UNSIGNED,
     Policy,
     PublisherRule,
+    load_policy,
 )
-from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.messages.counts import Counts

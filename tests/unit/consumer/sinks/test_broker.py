@@ -21,7 +21,7 @@ from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.errors import DatabaseAway
 from tests.support.brokers.fake_broker import FakeBroker, Frame

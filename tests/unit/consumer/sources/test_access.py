@@ -28,8 +28,7 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
-from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, load_policy
 from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
 from sam_pipeline.schema.messages.message import Message, new_message

@@ -30,10 +30,9 @@ from sam_pipeline.publisher.probe.input import Found, Pause, RefusedRecord
 from sam_pipeline.publisher.probe.passive import MAX_DOCUMENT_BYTES, PassiveResults
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import pack
-from sam_pipeline.schema.records.check_result import Naming
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
-from sam_pipeline.schema.records.input_file import InputFile
-from sam_pipeline.schema.records.pipe import PipePatience
+from sam_pipeline.schema.records.input_file import InputFile, PipePatience
+from sam_pipeline.schema.records.passive import Naming
 
 
 @contextmanager

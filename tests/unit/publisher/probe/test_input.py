@@ -23,10 +23,10 @@ from sam_pipeline.publisher.probe.input import (
 from sam_pipeline.publisher.probe.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of
 from sam_pipeline.schema.errors import UnreadableInput
 from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.records import splitter
+from sam_pipeline.schema.records import input_file
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.input_file import PipePatience
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.records.pipe import PipePatience
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_message, metric_result
 
@@ -53,7 +53,7 @@ def refusals(found: list[Record | RefusedRecord]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("size", [100, 10**6])
 @pytest.mark.parametrize("form", JSON_FORMS)
 def test_all_forms_give_the_same(form: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitter, "BLOCK_BYTES", size)
+    monkeypatch.setattr(input_file, "BLOCK_BYTES", size)
     half = len(JSON_FORMS[form]) // 2
     members = [JSON_FORMS[form][:half].encode(), JSON_FORMS[form][half:].encode()]
 
@@ -108,7 +108,7 @@ def test_reading_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch, size:
 @pytest.mark.parametrize("head", [b"hostName: a\ndetailsData: ", b'[{"hostName": "', b"\n", b"[ "])
 def test_an_endless_gzip_takes_little_memory(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LONGEST_RECORD", 1_000_000)
-    monkeypatch.setattr(splitter, "LONGEST_RECORD", 1_000_000)
+    monkeypatch.setattr(input_file, "LONGEST_RECORD", 1_000_000)
     bomb = gzip.compress(head + b" " * 50_000_000)
     tracemalloc.start()
 

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.keys import PublicKey
-from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, refusal
-from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.policy import (
+    ENFORCE,
+    OBSERVE,
+    Policy,
+    PublisherRule,
+    load_policy,
+    refusal,
+)
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 
 TODAY = date(2026, 11, 23)

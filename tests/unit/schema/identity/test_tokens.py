@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity import rates as module
-from sam_pipeline.schema.identity.policy import PublisherRule
-from sam_pipeline.schema.identity.rates import RateLimits
+from sam_pipeline.schema.identity import policy as module
+from sam_pipeline.schema.identity.policy import PublisherRule, RateLimits
 from sam_pipeline.schema.identity.tokens import Tokens, load_tokens, make_token
 
 

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from sam_pipeline.schema.messages import decode_cache as module
-from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.decode_cache import CachedDecoder
+from sam_pipeline.schema.messages import decode as module
+from sam_pipeline.schema.messages.decode import CachedDecoder, decode
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits

@@ -19,10 +19,13 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.certificate import (
     examine_certificates,
     first_certificate,
+    host_names_of,
+    is_proxy,
+    subject_in,
+    subject_of,
     validities,
     validities_of_lists,
 )
-from sam_pipeline.schema.net.subject import host_names_of, is_proxy, subject_in, subject_of
 from sam_pipeline.schema.net.target import TlsFiles as Files
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from tests.support.brokers.tls_files import TlsFiles

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 import pytest
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.records.check_result import (
+from sam_pipeline.schema.records.passive import (
     COMMANDS,
     Naming,
+    UnreadableResults,
     record_of_result,
     result_of_command,
+    results_in_json,
+    results_in_xml,
 )
-from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
-from sam_pipeline.schema.records.performance_data import measured
-from sam_pipeline.schema.records.plugin_output import Output, split_output
+from sam_pipeline.schema.records.plugin_output import Output, measured, split_output
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SERVICE, HOST = COMMANDS

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
-from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.input_file import InputFile, Position, Splitter
 from sam_pipeline.schema.records.json_form import MAX_DEPTH, MIN_VALUES, read_json, write_json
-from sam_pipeline.schema.records.splitter import Position, Splitter
 from sam_pipeline.schema.records.text import BadRecord, ReadRecord, read_wlcg, write_wlcg
 from tests.support.builders import metric_result
 
@@ -186,7 +185,7 @@ def test_malformed_json_loses_no_byte_except_separators(
 ) -> None:
     path = tmp_path_factory.mktemp("odd")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", size)
+        patch.setattr("sam_pipeline.schema.records.input_file.BLOCK_BYTES", size)
         kept = b"".join(raws(path, body.encode()))
 
     separators = b" \t\r\n,[]"

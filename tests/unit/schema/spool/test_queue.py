@@ -28,9 +28,9 @@ from sam_pipeline.schema.messages.refused import BAD_FRAME, KEPT_BYTES, TOO_LARG
 from sam_pipeline.schema.spool import directory as spool_directory
 from sam_pipeline.schema.spool import disk
 from sam_pipeline.schema.spool.element import parse, serialise
+from sam_pipeline.schema.spool.inspection import elements_of
 from sam_pipeline.schema.spool.large_element import MAX_HEADER_CHARS, MAX_HEADERS, read_in_pieces
 from sam_pipeline.schema.spool.queue import WHOLE_BYTES, DirectoryQueue, written_at
-from sam_pipeline.schema.spool.search import elements_of
 from tests.support.builders import metric_message
 
 DAYS_S = 3 * 86400
