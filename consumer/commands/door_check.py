@@ -14,8 +14,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 from sam_pipeline.consumer.process.listening import listening_sockets
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.sources.door.access import load_credentials
 from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
-from sam_pipeline.consumer.sources.door.credentials import load_credentials
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import token_identity
 from sam_pipeline.schema.identity.policy import ANY, Policy, load_policy

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sam_pipeline.consumer.commands.door_check import door_problems
 from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
-from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
+from sam_pipeline.consumer.sources.door.access import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.policy import Policy, usable_policy
 from sam_pipeline.schema.net.broker_url import SPOOL

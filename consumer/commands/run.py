@@ -26,7 +26,7 @@ from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.relay import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
-from sam_pipeline.consumer.sources.stomp.left_behind import warn_of_left_behind
+from sam_pipeline.consumer.sources.stomp.records import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.broker_url import SPOOL

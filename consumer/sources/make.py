@@ -13,10 +13,9 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners, allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.last_good import LastGood
-from sam_pipeline.consumer.sources.door.credentials import Credentials
+from sam_pipeline.consumer.sources.door.access import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
-from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (
     IsLastAttempt,
@@ -24,7 +23,7 @@ from sam_pipeline.consumer.sources.stomp.session import (
     Terms,
     never_last,
 )
-from sam_pipeline.consumer.sources.stomp.source import StompSource
+from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings, StompSource
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
 from sam_pipeline.schema.net.tls import tls_context

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from sam_pipeline.consumer.core.source import Source
-from sam_pipeline.consumer.core.tap import TapInbox, passing
+from sam_pipeline.consumer.sources.tap import TapInbox, passing
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import number, output_ended, whole_number

@@ -11,8 +11,13 @@ from sam_pipeline.consumer.commands.subscriptions.daemons import reading, runnin
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
-from sam_pipeline.consumer.sources.stomp.left_behind import configured, is_made, left_behind
-from sam_pipeline.consumer.sources.stomp.records import MadeSubscription, SubscriptionRecords
+from sam_pipeline.consumer.sources.stomp.records import (
+    MadeSubscription,
+    SubscriptionRecords,
+    configured,
+    is_made,
+    left_behind,
+)
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 
 EXAMPLES = """\

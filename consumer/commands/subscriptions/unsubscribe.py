@@ -14,10 +14,10 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.dialects import deletable
-from sam_pipeline.consumer.sources.stomp.left_behind import is_configured
 from sam_pipeline.consumer.sources.stomp.records import (
     MadeSubscription,
     SubscriptionRecords,
+    is_configured,
     unsubscribing,
 )
 from sam_pipeline.consumer.sources.stomp.removal import MAX_COUNT, Removal, remove

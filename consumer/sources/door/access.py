@@ -1,21 +1,30 @@
-"""Who sends a request, by a token or a certificate, and whether the policy lets it send at all."""
+"""Who sends a request, by a token or a certificate, and what strangers may use."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-from aiohttp import web
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
 
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.process.listening import is_of_a_page, is_rebound
-from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, HttpProblem, unauthorized
-from sam_pipeline.consumer.sources.door.credentials import Credentials
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.sources.door.answers import (
+    FORBIDDEN,
+    TOO_MANY,
+    HttpProblem,
+    try_again,
+    unauthorized,
+)
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     certificate_identity,
@@ -26,13 +35,33 @@ from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.certificate import is_proxy, subject_in
+from sam_pipeline.schema.program.extras import how_to_install
+from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
 
 if TYPE_CHECKING:
     import ssl
+    from ssl import SSLContext
+
+    from aiohttp import web
+
+    from sam_pipeline.schema.identity.tokens import Tokens
 
 MAX_CERTIFICATES = 4096
 """Client certificates whose subjects are cached."""
+
+MAX_BODY_BYTES = 64 * 1024
+"""The limit on a body whose sender is not known yet; one of these is never inflated."""
+MAX_BYTES = 1024 * 1024
+"""The limit on all such bodies together."""
+SHARE_OF_ADDRESS = 0.8
+"""Of `max_connections`, for the strangers of one address: many nodes may be behind it."""
+LOGGED = 5
+"""The limit on refusals that are logged one by one in EVERY_S; then only their number is."""
+EVERY_S = 60.0
+LONGEST_REFUSAL = 200
+
+logger = logging.getLogger(__name__)
 
 
 class Access:
@@ -150,3 +179,121 @@ def _name_and_token(authorization: str) -> tuple[str | None, str]:
 
 _subject = lru_cache(maxsize=MAX_CERTIFICATES)(subject_in)
 _is_proxy = lru_cache(maxsize=MAX_CERTIFICATES)(is_proxy)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What all doors of a consumer have read from their files; None if not configured."""
+
+    tls: SSLContext | None = None
+    tokens: Tokens | None = None
+    asks_for_certificates: bool = False
+    proxy_depth: int = 0
+
+
+def load_credentials(config: ConsumerConfig) -> Credentials:
+    """The credentials; nothing is read without a door.
+
+    Raises:
+        ConfigError: the problems of all files; or the library of the doors is missing.
+    """
+    if not config.doors:
+        return Credentials()
+    if find_spec("aiohttp") is None:
+        raise ConfigError(how_to_install("aiohttp"))
+    from sam_pipeline.schema.identity.tokens import load_tokens
+    from sam_pipeline.schema.net.tls import server_context  # `import ssl` is slow
+
+    door, tls, tokens = config.door, None, None
+    problems: list[str] = []
+    try:
+        if any(broker.tls for broker in config.doors):
+            tls = server_context(door.tls_files, accepts_proxies=door.proxy_depth > 0)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        if door.tokens_file:
+            tokens = load_tokens(door.tokens_file)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError([f"[consumer.door] {problem}" for problem in problems])
+    asks_for_certificates = bool(tls and door.client_ca_file)
+    return Credentials(tls, tokens, asks_for_certificates, door.proxy_depth)
+
+
+class Connection(Protocol):
+    """A connection that can be ended."""
+
+    def dismiss(self) -> None: ...
+
+
+class Strangers:
+    """The strangers at one door. Beyond a limit the oldest one goes, in favour of a newcomer."""
+
+    def __init__(
+        self, door: str, max_connections: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reading_bytes = 0
+        """The size of the bodies that are being read."""
+        self._door = door
+        self._limit_of_address = max(int(max_connections * SHARE_OF_ADDRESS), 1)
+        self._addresses: dict[Connection, str] = {}
+        self._by_address: dict[str, dict[Connection, None]] = {}
+        """Both in the order of arrival."""
+        self._clock = clock
+        self._period_began = -EVERY_S
+        self._refusals = 0
+
+    def add(self, connection: Connection, address: str) -> None:
+        """A connection was accepted."""
+        neighbours = self._by_address.get(address, {})
+        if len(neighbours) >= self._limit_of_address:
+            self._dismiss(next(iter(neighbours)))
+        self._addresses[connection] = address
+        self._by_address.setdefault(address, {})[connection] = None
+
+    def dismiss_oldest(self) -> bool:
+        """Make room for another connection; False without a stranger."""
+        if self._addresses:
+            self._dismiss(next(iter(self._addresses)))
+            return True
+        return False
+
+    def remove(self, connection: Connection) -> None:
+        """The sender is known now, or the connection has ended."""
+        address = self._addresses.pop(connection, None)
+        if address is not None:
+            del self._by_address[address][connection]
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    def reserve(self, count: int) -> None:
+        """Count bytes of a body as being read; raises HttpProblem if there are too many."""
+        self.reading_bytes += count
+        if self.reading_bytes > MAX_BYTES:
+            raise try_again(TOO_MANY, "too many senders that are not known yet: try again later")
+
+    def log_refusal(self, address: str, problem: HttpProblem | str) -> None:
+        """A request or a TLS handshake was refused."""
+        self.look()
+        if self._clock() >= self._period_began + EVERY_S:
+            self._period_began, self._refusals = self._clock(), 0
+        self._refusals += 1
+        if self._refusals <= LOGGED:
+            text = one_line(str(problem), LONGEST_REFUSAL)
+            logger.warning(
+                "door %s: refused %s: %s", self._door, address, text, extra={"broker": self._door}
+            )
+
+    def look(self) -> None:
+        """Log the number of further refusals when the period is over."""
+        if self._refusals > LOGGED and self._clock() >= self._period_began + EVERY_S:
+            more = plural(self._refusals - LOGGED, "more refusal")
+            text = "door %s: %s within %.0f s"
+            logger.warning(text, self._door, more, EVERY_S, extra={"broker": self._door})
+            self._refusals = 0
+
+    def _dismiss(self, connection: Connection) -> None:
+        self.remove(connection)
+        connection.dismiss()

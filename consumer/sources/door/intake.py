@@ -20,7 +20,7 @@ from sam_pipeline.consumer.core.inbox import (
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.access import Access, Credentials
 from sam_pipeline.consumer.sources.door.answers import (
     RETRY_WHEN_BACK_S,
     TIMEOUT,
@@ -30,7 +30,6 @@ from sam_pipeline.consumer.sources.door.answers import (
     rejection_of,
     try_again,
 )
-from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
 from sam_pipeline.schema.identity.policy import RateLimits

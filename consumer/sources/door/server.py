@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import LineTooLong
 
+from sam_pipeline.consumer.sources.door.access import Strangers
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     HEAD_TOO_LARGE,
@@ -19,7 +24,8 @@ from sam_pipeline.consumer.sources.door.answers import (
     try_again,
 )
 from sam_pipeline.consumer.sources.door.exchange import SERVER, response_to
-from sam_pipeline.consumer.sources.door.strangers import Strangers
+from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.tls import refusal_by_server
 
 IDLE_S = 75.0
 """After this time without a request, a connection is closed."""
@@ -35,9 +41,14 @@ MAX_PATH_BYTES = 8190
 MAX_HEADER_BYTES = 16_380
 MAX_HEADERS = 100
 
-logger = logging.getLogger(__name__)
-
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+HANDSHAKE_S = 10.0
+"""The time limit for a TLS handshake."""
+RETRY_S = 1.0
+"""When to accept connections again after an error, such as too many open files."""
+
+logger = logging.getLogger(__name__)
 
 
 class DoorServer(web.Server):
@@ -211,3 +222,98 @@ def require_plain_head(request: web.BaseRequest) -> None:
     if request.version == HttpVersion10 or coding.strip().lower() != "chunked":
         text = f"Transfer-Encoding {coding[:80]!r} is not supported (expected chunked, in HTTP/1.1)"
         raise HttpProblem(BAD_REQUEST, text, closes=True)
+
+
+class TlsEntrance:
+    """Accepts the connections at one socket until it is closed."""
+
+    def __init__(self, server: DoorServer, tls: ssl.SSLContext, listener: socket.socket) -> None:
+        self._server = server
+        self._tls = tls
+        self._listener = listener
+        self._tasks: set[asyncio.Task[None]] = set()
+        listener.setblocking(False)
+        self._start(self._accept())
+
+    def close(self) -> None:
+        """Accept no more connections; those that were accepted stay, unless they shake hands."""
+        for task in self._tasks:
+            task.cancel()
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        problem = ""
+        while True:
+            try:
+                accepted, address = await asyncio.get_running_loop().sock_accept(self._listener)
+            except ConnectionError:  # it was reset before it was accepted
+                continue
+            except OSError as error:
+                if error_text(error) != problem:
+                    problem = error_text(error)
+                    logger.error(
+                        "door %s: can't accept connections: %s", self._server.door, problem
+                    )
+                await asyncio.sleep(RETRY_S)
+                continue
+            problem = ""
+            self._start(self._welcome(accepted, address[0]))
+            await asyncio.sleep(0)
+
+    async def _welcome(self, accepted: socket.socket, address: str) -> None:
+        connection = self._server()
+        connection.handshake = asyncio.current_task()
+        self._server.admit(connection, address)
+        tls: Any = _AlertingTls(self._tls, accepted)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            self._server.forget(connection)
+            accepted.close()
+            if isinstance(error, ssl.SSLError) and (reason := refusal_by_server(error)):
+                self._server.strangers.log_refusal(address, f"the TLS handshake failed: {reason}")
+        finally:
+            connection.handshake = None
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _AlertingTls:
+    """A context whose handshakes send their alert, also the last one."""
+
+    def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
+        self._context = context
+        self._socket = accepted
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any
+    ) -> ssl.SSLObject:
+        def send_alert() -> None:
+            with suppress(OSError):
+                self._socket.send(outgoing.read())
+
+        self._context.sslobject_class = _Alerting
+        secured = self._context.wrap_bio(incoming, outgoing, **options)
+        secured.send_alert = send_alert  # type: ignore[attr-defined]
+        return secured
+
+
+class _Alerting(ssl.SSLObject):
+    send_alert: Callable[[], None]
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            self.send_alert()
+            raise

@@ -1,24 +1,48 @@
-"""The HTTP door as a source: one event loop in the thread of the source."""
+"""The paths that the door knows, and their handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from aiohttp import web
 
 from sam_pipeline.consumer.core.inbox import Inbox, MessageOutcome
 from sam_pipeline.consumer.core.source import Delays, growing_delays
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import BACKLOG
-from sam_pipeline.consumer.sources.door.access import Access
-from sam_pipeline.consumer.sources.door.entrance import TlsEntrance
+from sam_pipeline.consumer.sources.door.access import Access, Strangers
+from sam_pipeline.consumer.sources.door.activemq import post_form
+from sam_pipeline.consumer.sources.door.answers import (
+    BUG,
+    HEALTH,
+    HEALTHY,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    OK,
+    UNAUTHORIZED,
+    HttpProblem,
+    Reply,
+    as_json,
+)
+from sam_pipeline.consumer.sources.door.exchange import (
+    PIECE_BYTES,
+    Body,
+    Exchange,
+    Handler,
+    response_to,
+)
 from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
-from sam_pipeline.consumer.sources.door.requests import Requests
-from sam_pipeline.consumer.sources.door.server import DoorServer
+from sam_pipeline.consumer.sources.door.nrdp import post_results
+from sam_pipeline.consumer.sources.door.server import DoorServer, TlsEntrance, require_plain_head
+from sam_pipeline.consumer.sources.door.single import post_message
+from sam_pipeline.consumer.sources.door.stream import post_messages
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 
@@ -27,7 +51,96 @@ TICK_S = 0.1
 SHUTDOWN_S = 2.0
 """The time limit for answering when the door closes."""
 
+OPENAPI = Path(__file__).with_name("openapi.json")
+"""The OpenAPI document, which describes the requests of the door and their answers."""
+
 logger = logging.getLogger(__name__)
+
+
+async def healthz(exchange: Exchange) -> web.StreamResponse:
+    """Whether the door is open."""
+    return response_to(Reply(OK, HEALTHY))
+
+
+async def openapi(exchange: Exchange) -> web.StreamResponse:
+    """What the door understands."""
+    return response_to(Reply(OK, OPENAPI.read_bytes()))
+
+
+async def readyz(exchange: Exchange) -> web.StreamResponse:
+    """Whether a message would be stored at once, beside the bodies that are being read."""
+    exchange.intake.require_room(needed=PIECE_BYTES)
+    return response_to(Reply(OK, as_json({"status": "ready"})))
+
+
+PATHS: Mapping[str, Mapping[str, Handler]] = {
+    "/v1/messages": {"POST": post_messages},
+    "/v1/messages/": {"POST": post_message},
+    "/api/message": {"POST": post_form, "PUT": post_form},
+    "/api/message/": {"POST": post_form, "PUT": post_form},
+    "/nrdp": {"POST": post_results, "GET": post_results},
+    "/nrdp/": {"POST": post_results, "GET": post_results},
+    HEALTH: {"GET": healthz, "HEAD": healthz},
+    "/v1/openapi.json": {"GET": openapi, "HEAD": openapi},
+    "/readyz": {"GET": readyz, "HEAD": readyz},
+}
+"""The handlers by path and method; one that ends with a slash is the beginning of paths."""
+
+
+class Requests:
+    """Answers the requests of one door."""
+
+    def __init__(self, intake: Intake, access: Access, state: State) -> None:
+        self._intake = intake
+        self._access = access
+        self._state = state
+
+    def count(self, status: int) -> None:
+        """A request was answered."""
+        with self._state.lock:
+            self._state.requests[status] += 1
+
+    async def response(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request, whatever happens."""
+        strangers: Strangers = request.protocol.strangers  # type: ignore[attr-defined]
+        body = Body(request, self._intake, strangers)
+        try:
+            require_plain_head(request)
+            handler, rest = _handler_of(request.method, request.rel_url.raw_path)
+            exchange = Exchange(request, rest, body, self._access, self._intake)
+            response = await handler(exchange)
+        except HttpProblem as problem:
+            if problem.status == UNAUTHORIZED:
+                strangers.log_refusal(request.remote or "", problem)
+            response = response_to(problem.reply())
+            if problem.closes:
+                response.force_close()
+        except OSError:  # the sender has gone
+            raise
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.path)
+            response = response_to(HttpProblem(BUG, "a bug: please report it").reply())
+        finally:
+            body.close()
+        if self._intake.stopping and not response.prepared:
+            response.force_close()
+        self.count(response.status)
+        return response
+
+
+def _handler_of(method: str, path: str) -> tuple[Handler, str]:
+    """The handler, and the rest of the path; raises HttpProblem if there is none."""
+    known = path
+    while known not in PATHS and known:
+        known = known[: known.rstrip("/").rfind("/") + 1]
+    handlers = PATHS.get(known)
+    if handlers is None:
+        raise HttpProblem(NOT_FOUND, f"there is nothing at {path[:200]}")
+    if method not in handlers:
+        allowed = ", ".join(handlers)
+        text = f"{path[:200]} allows {allowed}, not {method[:20]}"
+        raise HttpProblem(METHOD_NOT_ALLOWED, text, {"Allow": allowed})
+    return handlers[method], path.removeprefix(known)
 
 
 class HttpSource:

@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 
 from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES, Subscription
+from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message

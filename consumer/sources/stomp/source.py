@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from ssl import SSLContext
 
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Delays, growing_delays, start_worker
-from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
+from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription, Terms
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
+from sam_pipeline.schema.net.channel import (
+    Channel,
+    Resolver,
+    by_family,
+    error_text,
+    open_connection,
+)
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.proxy import Proxy
+from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
+from sam_pipeline.schema.net.target import TlsFiles
+from sam_pipeline.schema.net.tls import secure
 
 LOOK_UP_EVERY_S = 10.0
 """How often the name is looked up to find new addresses."""
@@ -23,6 +40,16 @@ LOOK_UP_TIMEOUT_S = 3.0
 LINK_END_S = 5.0
 """The time limit for a link to end."""
 
+CONNECT_S = 5.0
+LIVED_S = 60.0
+"""A session that lasted as long worked: the next one follows soon, not after a growing delay."""
+RETRY_REFUSED_S = 300.0
+"""How long a session omits refused destinations, which the broker may permit by then."""
+
+LEFT_ALONE_S = 0.2
+"""How often a link that leaves its broker alone looks whether messages can be stored."""
+
+Address = tuple[str, int]
 Resolve = Callable[[str, int], Sequence[Address]]
 
 logger = logging.getLogger(__name__)
@@ -126,3 +153,166 @@ class StompSource:
         link = StompLink(self._broker, address, self._settings, self._delays, is_current)
         thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
         self._links[address] = link, thread
+
+
+@dataclass(frozen=True)
+class StompSettings:
+    """The settings of a consumer for a network broker."""
+
+    consumer: str
+    subscriptions: tuple[Subscription, ...]
+    client_id: str = ""
+    """Distinguishes the processes of one consumer; by default its name."""
+    user: str = ""
+    password: Callable[[], str | None] = lambda: None
+    """Called for each connection, since passwords change while the daemon runs."""
+    vhost: str = VIRTUAL_HOST
+    proxy: Callable[[], Proxy | None] | None = None
+    """The HTTP proxy, with its password, for each connection; None if the broker is reached
+    directly."""
+    tls_files: TlsFiles = field(default_factory=TlsFiles)
+    tls_context: Callable[[], SSLContext] | None = None
+    """How to get the context of these files, if not simply by reading them."""
+    terms: Terms = field(default_factory=Terms)
+    records: BrokerRecords | None = None
+    """Remembers the subscriptions that are made at the broker."""
+    pause: Callable[[], str] = lambda: ""
+    """Why messages can't be stored at present; empty if they can."""
+    session: type[ConsumingSession] = ConsumingSession
+
+    def login(self, user: str | None) -> Login:
+        """The login for a broker whose URL has this user; raises SessionLost."""
+        try:
+            password = self.password()
+        except ConfigError as error:
+            raise SessionLost(str(error)) from error
+        client_id = self.client_id or self.consumer
+        return Login(client_id, user or self.user or None, password, self.vhost)
+
+    def open_channel(self, broker: Broker, address: Address) -> Channel:
+        """A new connection, with TLS if the URL of the broker says so; raises SessionLost.
+
+        Through a proxy, which resolves the name of the broker, the address has no effect.
+        """
+        try:
+            proxy = self.proxy() if self.proxy else None
+            channel = open_connection(broker, address, proxy, Deadline.after(CONNECT_S))
+            if broker.tls:
+                channel = secure(channel, broker, self.tls_files, self.tls_context)
+            return channel
+        except (OSError, ConfigError) as error:
+            raise SessionLost(error_text(error)) from error
+
+
+class StompLink:
+    """The sessions with one address of a broker, one after another.
+
+    While messages can't be stored, a lost session is not replaced: its successor would receive the
+    same messages again, and brokers limit how often they deliver a message. But subscriptions that
+    were never made at the address are made at once, since nobody else keeps messages for us.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        address: Address,
+        settings: StompSettings,
+        delays: Delays,
+        is_current: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`is_current`: whether the name of the broker still resolves to the address."""
+        self.name = str(broker) if address[0] == broker.host else f"{broker} at {address[0]}"
+        self._broker = broker
+        self._fields = {"broker": str(broker)}
+        self._address = address
+        self._settings = settings
+        self._delays = delays
+        self._is_current = is_current
+        self._clock = clock
+        self._loss = "not connected yet"
+        """The reason why no session is subscribed; empty while one is."""
+        self.is_unreachable = False
+        """Whether the last attempt to connect failed."""
+        self._session: ConsumingSession | None = None
+        self._records = settings.records and settings.records.at(address[0])
+        self._has_delivered = self._was_lost = False
+        self._refused: dict[str, SubscriptionRefused] = {}
+        """Sessions omit these destinations, until RETRY_REFUSED_S after the last refusal."""
+        self._ask_again_at = math.inf
+
+    @property
+    def problem(self) -> str:
+        """Why some or all messages are not delivered; empty while all subscriptions work."""
+        problems = [*map(str, self._refused.values())]
+        if self._session and self._session.is_amid_a_message:
+            problems.append("a message is incomplete")
+        return self._loss or "; ".join(problems)
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        """Run sessions until stopped, or until one is lost and the address is not current."""
+        delays = self._delays()
+        while not stop.is_set():
+            if pause := self._pause():
+                self._loss = pause
+                stop.wait(LEFT_ALONE_S)
+                continue
+            began = self._clock()
+            try:
+                self._run_session(inbox, stop)
+            except SessionLost as loss:
+                self._was_lost = True
+                if self._clock() - began >= LIVED_S:
+                    delays = self._delays()
+                # Each reason is logged once, not at every attempt.
+                if isinstance(loss, SubscriptionRefused):
+                    if str(self._refused.get(loss.destination)) != str(loss):
+                        text = "broker %s: %s; continuing with the other destinations"
+                        logger.error(text, self.name, loss, extra=self._fields)
+                    self._refused[loss.destination] = loss
+                    self._ask_again_at = time.monotonic() + RETRY_REFUSED_S
+                elif str(loss) != self._loss:
+                    level = logging.ERROR if needs_action(loss) else logging.WARNING
+                    text = "broker %s: %s; trying again"
+                    logger.log(level, text, self.name, loss, extra=self._fields)
+                self._loss = str(loss)
+                if stop.wait(next(delays)) or not self._is_current():
+                    return
+
+    def _pause(self) -> str:
+        """Why a session would only receive messages that can't be stored; empty if it would not."""
+        pause = self._settings.pause()
+        if not pause or self._has_delivered:
+            return pause
+        wanted = [(item.destination, item.shared) for item in self._settings.subscriptions]
+        return pause if self._records and self._records.have_all(wanted) else ""
+
+    def _run_session(self, inbox: Inbox, stop: threading.Event) -> None:
+        """One session: connect, subscribe, deliver and ack. Raises SessionLost."""
+        broker, settings = self._broker, self._settings
+        login = settings.login(broker.user)
+        self.is_unreachable = True
+        channel = settings.open_channel(broker, self._address)
+        self.is_unreachable = False
+        session = settings.session(channel, str(broker), inbox, login, settings.terms)
+        try:
+            everything = settings.subscriptions
+            not_refused = [item for item in everything if item.destination not in self._refused]
+            # If the broker refused every destination, ask for all of them again.
+            chosen = not_refused or everything
+            session.subscribe(settings.consumer, chosen, self._records)
+            level = logging.INFO if self._loss else logging.DEBUG
+            if self._has_delivered and self._was_lost:  # others are renewed by ourselves
+                inbox.count_reconnect(str(broker))
+            self._loss, self._session, self._has_delivered = "", session, True
+            self._was_lost = False
+            text = "broker %s: subscribed as %s"
+            logger.log(level, text, self.name, settings.consumer, extra=self._fields)
+            session.serve(stop, self._ask_again_at - time.monotonic())
+            if time.monotonic() >= self._ask_again_at:
+                self._refused.clear()
+                self._ask_again_at = math.inf
+        finally:
+            self._session = None
+            session.close()
+            inbox.discard(session)

@@ -16,8 +16,7 @@ from sam_pipeline.consumer.core.inbox import (
     MessageOutcome,
     UnloadedRecord,
 )
-from sam_pipeline.consumer.sources.door import body, server
-from sam_pipeline.consumer.sources.door.dialects import stream
+from sam_pipeline.consumer.sources.door import exchange, server, stream
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.spool.element import serialise
@@ -220,7 +219,7 @@ SLOW = {
 def test_a_slow_client_is_answered_in_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if "head" in name:
         monkeypatch.setattr(server, "HEAD_S", 0.3)
-    monkeypatch.setattr(body, "GRACE_S", 0.3)
+    monkeypatch.setattr(exchange, "GRACE_S", 0.3)
     begin, more = SLOW[name]
     with open_door() as door, door.storing(), door.connect() as slow, door.connect() as idle:
         idle.send(READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,10 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
-from sam_pipeline.consumer.sources.door.messages import HEADERS
-from sam_pipeline.consumer.sources.door.openapi import STATUSES, openapi_document
-from sam_pipeline.consumer.sources.door.requests import PATHS
+from sam_pipeline.consumer.sources.door.single import HEADERS
+from sam_pipeline.consumer.sources.door.source import OPENAPI, PATHS
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, MESSAGE_ID, Message
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable
 from sam_pipeline.sql.loading.letters.quota import SUMMARY
@@ -41,6 +42,9 @@ from tests.support.consumer.drawn_messages import DrawnMessage, draw_message, go
 from tests.support.consumer.open_door import OpenDoor, open_door
 from tests.support.http_client import HttpAnswer
 from tests.support.raw_http import Field, request
+
+DOCUMENT = json.loads(OPENAPI.read_bytes())
+STATUSES = {int(name) for name in DOCUMENT["components"]["responses"] if name.isdigit()}
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +168,7 @@ def test_a_client_that_waits_for_100_is_told_before_it_sends_its_body(
 
 
 def test_the_openapi_document_is_valid_complete_and_served(door: OpenDoor) -> None:
-    document = openapi_document()
-    served = door.answer(request("GET", "/v1/openapi.json"))
+    document, served = DOCUMENT, door.answer(request("GET", "/v1/openapi.json"))
     methods = {
         path.partition("{")[0]: {method.upper() for method in operations}
         for path, operations in document["paths"].items()
@@ -173,6 +176,8 @@ def test_the_openapi_document_is_valid_complete_and_served(door: OpenDoor) -> No
     }
     same_with_a_slash = ("/api/message", "/nrdp")
     operation = document["paths"]["/v1/messages/{class}"]["post"]
+
+    (classes,) = (item for item in operation["parameters"] if item["name"] == "class")
 
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
     assert served.headers["content-type"].startswith(JSON)
@@ -183,6 +188,7 @@ def test_the_openapi_document_is_valid_complete_and_served(door: OpenDoor) -> No
         if path not in same_with_a_slash
     }
     assert HEADERS.keys() <= {parameter["name"] for parameter in operation["parameters"]}
+    assert classes["schema"]["examples"] == [item.name for item in BUILT_IN.values()]
 
 
 REQUESTS = 50

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from sam_pipeline.consumer.core.loop import SILENCE_S
-from sam_pipeline.consumer.sources.door.dialects.forms import FORM
+from sam_pipeline.consumer.sources.door.exchange import FORM
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.program.command import CONFIG, OK
 from sam_pipeline.schema.spool.element import serialise

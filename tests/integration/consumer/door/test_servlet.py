@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote, urlencode
 
 import pytest
 
-from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT
-from sam_pipeline.consumer.sources.door.dialects.forms import FORM
+from sam_pipeline.consumer.sources.door.activemq import ID_HEADER, SENT
+from sam_pipeline.consumer.sources.door.exchange import FORM
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.secret_file import basic_login

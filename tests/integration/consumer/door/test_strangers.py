@@ -16,8 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 from sam_pipeline.consumer.sources.door import server
-from sam_pipeline.consumer.sources.door.credentials import Credentials
-from sam_pipeline.consumer.sources.door.strangers import LOGGED, MAX_BODY_BYTES, MAX_BYTES
+from sam_pipeline.consumer.sources.door.access import LOGGED, MAX_BODY_BYTES, MAX_BYTES, Credentials
 from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
 from tests.support.builders import metric_result
 from tests.support.consumer.bad_requests import CHUNKS, GZIP, post, wlcg

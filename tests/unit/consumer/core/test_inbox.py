@@ -19,7 +19,7 @@ from sam_pipeline.consumer.core.inbox import (
     answering,
 )
 from sam_pipeline.consumer.core.recovery import MAX_FRAMES, Attempts
-from sam_pipeline.consumer.core.tap import TapInbox
+from sam_pipeline.consumer.sources.tap import TapInbox
 from sam_pipeline.schema.messages.message import Message
 from tests.support.consumer.doubles import BROKER, FakeSession, delivery, sized
 

@@ -16,9 +16,8 @@ from sam_pipeline.consumer.commands.door_check import door_notes, door_problems
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.access import Access, Credentials
 from sam_pipeline.consumer.sources.door.answers import UNAUTHORIZED, HttpProblem
-from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sam_pipeline.consumer.sources.door import exchange
+from sam_pipeline.consumer.sources.door.activemq import servlet_message
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     UNREADABLE,
     UNSUPPORTED,
     HttpProblem,
 )
-from sam_pipeline.consumer.sources.door.dialects import forms
-from sam_pipeline.consumer.sources.door.dialects.activemq import servlet_message
-from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETERS, parameters_of
-from sam_pipeline.consumer.sources.door.messages import HEADERS, message_of, require_records
+from sam_pipeline.consumer.sources.door.exchange import FORM, MAX_PARAMETERS, parameters_of
+from sam_pipeline.consumer.sources.door.single import HEADERS, message_of, require_records
 from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.foreign import FORMAT
 from sam_pipeline.schema.messages.message import (
@@ -48,7 +48,7 @@ def sent(
 
 @given(st.text("%4e1&=+aé", max_size=40), st.integers(3, 8))
 def test_a_form_that_is_decoded_in_pieces_has_the_same_fields(fields: str, length: int) -> None:
-    with patch.object(forms, "PIECE_LENGTH", length):
+    with patch.object(exchange, "PIECE_LENGTH", length):
         parameters = parameters_of("", FORM, fields.encode(), errors="replace")
 
     pairs = parse_qsl(fields, keep_blank_values=True, errors="replace")

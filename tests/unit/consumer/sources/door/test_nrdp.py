@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, HttpProblem, Reply, try_again
-from sam_pipeline.consumer.sources.door.dialects.nrdp import (
+from sam_pipeline.consumer.sources.door.nrdp import (
     BAD_JSON,
     BAD_TOKEN,
     BAD_XML,

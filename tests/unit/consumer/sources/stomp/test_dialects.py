@@ -22,10 +22,13 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     stored_in,
     subscribe_headers,
 )
-from sam_pipeline.consumer.sources.stomp.left_behind import left_behind
-from sam_pipeline.consumer.sources.stomp.records import BrokerRecords, SubscriptionRecords
+from sam_pipeline.consumer.sources.stomp.records import (
+    BrokerRecords,
+    SubscriptionRecords,
+    left_behind,
+)
 from sam_pipeline.consumer.sources.stomp.session import Subscription
-from sam_pipeline.consumer.sources.stomp.tap_session import tap_headers
+from sam_pipeline.consumer.sources.tap import tap_headers
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.stomp.session import SessionLost

@@ -15,7 +15,6 @@ import pytest
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
 from sam_pipeline.consumer.sources.stomp import source as stomp
-from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.removal import remove
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
@@ -25,7 +24,12 @@ from sam_pipeline.consumer.sources.stomp.session import (
     Subscription,
     Terms,
 )
-from sam_pipeline.consumer.sources.stomp.source import StompSource
+from sam_pipeline.consumer.sources.stomp.source import (
+    Address,
+    StompLink,
+    StompSettings,
+    StompSource,
+)
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker

@@ -25,9 +25,14 @@ from sam_pipeline.consumer.sources.door.answers import (
     HttpProblem,
     Reply,
 )
-from sam_pipeline.consumer.sources.door.dialects.forms import FORM, media_type, parameters_in
-from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
-from sam_pipeline.consumer.sources.door.messages import LONGEST_NAME, TEXT
+from sam_pipeline.consumer.sources.door.exchange import (
+    FORM,
+    Exchange,
+    media_type,
+    parameters_in,
+    response_to,
+)
+from sam_pipeline.consumer.sources.door.single import LONGEST_NAME, TEXT
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message

@@ -25,10 +25,9 @@ from sam_pipeline.consumer.sources.door.answers import (
     document_of,
     status_of,
 )
-from sam_pipeline.consumer.sources.door.body import Body
-from sam_pipeline.consumer.sources.door.exchange import SERVER, Exchange
+from sam_pipeline.consumer.sources.door.exchange import SERVER, Body, Exchange
 from sam_pipeline.consumer.sources.door.intake import Intake, Waiting
-from sam_pipeline.consumer.sources.door.messages import JSON_LINES
+from sam_pipeline.consumer.sources.door.single import JSON_LINES
 from sam_pipeline.schema.messages.refused import TOO_LARGE as REFUSED_AS_TOO_LARGE
 from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.spool.element import parse

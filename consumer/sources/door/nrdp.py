@@ -30,8 +30,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     HttpProblem,
     Reply,
 )
-from sam_pipeline.consumer.sources.door.dialects.forms import parameters_in
-from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
+from sam_pipeline.consumer.sources.door.exchange import Exchange, parameters_in, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import VALUES_PER_RECORD

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
 from urllib.parse import unquote
+
+from aiohttp import web
 
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     UNREADABLE,
     UNSUPPORTED,
     HttpProblem,
+    Reply,
+    as_json,
+    document_of,
+    status_of,
 )
+from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT
 from sam_pipeline.schema.messages.decode import read
@@ -51,6 +59,9 @@ HEADERS = {
     "Nagios-Host": "nagios_host",
 }
 """The headers of a request that become headers of its message."""
+
+LONG_MESSAGE_BYTES = 64 * 1024
+"""A message whose records take several milliseconds to look at."""
 
 
 def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Message:
@@ -160,3 +171,21 @@ def _charset_of(parameters: str) -> str:
         if name.strip().lower() == "charset":
             return value.strip().strip('"').lower()
     return ""
+
+
+async def post_message(exchange: Exchange) -> web.StreamResponse:
+    """Answers once the message is stored."""
+    identity = exchange.sender()
+    content = await exchange.body.whole()
+    message = message_of(exchange.rest, exchange.request.headers, content)
+    message_id = message.message_id
+    try:
+        if len(content) < LONG_MESSAGE_BYTES:
+            require_records(message)
+        else:
+            await asyncio.to_thread(require_records, message)
+        (waiting,) = exchange.deliver([message], identity)
+        outcome = await waiting
+    except HttpProblem as problem:
+        raise problem.of(message_id) from None
+    return response_to(Reply(status_of(outcome), as_json(document_of(message_id, outcome))))

@@ -1,1 +1,0 @@
-"""What senders of other systems post: their forms, and the answers that they expect."""
