@@ -32,8 +32,8 @@ from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
-from sam_pipeline.sql.imports.flavours import DEFAULT_FLAVOURS
-from sam_pipeline.sql.imports.http.feed_config import FeedConfig
+from sam_pipeline.sql.imports.feed_config import FeedConfig
+from sam_pipeline.sql.imports.feed_rows import DEFAULT_FLAVOURS
 
 DOCS = Path(__file__).parent
 TABLE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)

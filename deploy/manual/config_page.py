@@ -18,7 +18,7 @@ from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, Publi
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
-from sam_pipeline.sql.imports.http.feed_config import FeedConfig
+from sam_pipeline.sql.imports.feed_config import FeedConfig
 
 DESCRIPTION = """\
 The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own section, and

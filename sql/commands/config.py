@@ -7,7 +7,7 @@ import argparse
 from sam_pipeline.schema.settings import show as config_show
 from sam_pipeline.sql.archive.config import archive_part
 from sam_pipeline.sql.database.config import database_part
-from sam_pipeline.sql.imports.http.feed_config import import_part
+from sam_pipeline.sql.imports.feed_config import import_part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
-"""Compares a snapshot of a feed with what it said before, and returns the rows to insert.
+"""Makes the class views match a snapshot of a feed, in one transaction.
 
-A feed (GOCDB, CRIC, the VO feed of one VO) says only what differs from its own last word, and
-closes or cancels only what holds by its own word; what others said is left alone.
+A feed (GOCDB, CRIC, the VO feed of one VO) adds statements only where it differs from its own last
+ones, and closes or cancels only rows that hold by its own statements; those of others stay.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
+from sqlalchemy import Connection, Engine, text
+
 from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     SERVICE_ENDPOINT,
@@ -20,10 +22,28 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.errors import (
+    DATABASE_ERRORS,
+    LOCK_TIMEOUT,
+    BadInput,
+    ImportRunning,
+    sqlstate,
+)
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
+from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.topology.unknown_names import without_endpoints
-from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
+from sam_pipeline.sql.topology.view_rows import (
+    HAND,
+    HOLDS,
+    Row,
+    insert_rows,
+    key_of,
+    last_said,
+    stored_rows,
+)
 
 MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
 """An export is probably incomplete if all rows vanish at once, or at least this number and this
@@ -120,6 +140,69 @@ class FeedSnapshot:
         return f"the VO feed of {vo}" if vo else kind.upper()
 
 
+# One import at a time, because the stored rows must not change between comparison and insert.
+_LOCK = text("SELECT lock_statements()")
+
+
+def apply_snapshot(
+    engine: Engine, rows: FeedRows, snapshot: FeedSnapshot, *, dry_run: bool = False
+) -> list[FeedChanges]:
+    """Compare a feed with the stored rows, and insert the changes in the same transaction.
+
+    Raises:
+        BadInput: the feed is implausible or outdated; nothing is written.
+        ImportRunning: another import took too long; nothing is written.
+        DatabaseAway: nothing is written; try again later.
+    """
+
+    def action(connection: Connection) -> list[FeedChanges]:
+        if connection.dialect.name == "postgresql" and not dry_run:
+            try:
+                connection.execute(_LOCK)
+            except DATABASE_ERRORS as error:
+                if sqlstate(error) != LOCK_TIMEOUT:
+                    raise
+                problem = "another import is storing its topology in this database"
+                raise ImportRunning(f"{problem}; nothing was changed, try again later") from error
+        changes = []
+        parts = [
+            (SERVICE_ENDPOINT, "", rows.endpoints),
+            *((SITE_GROUP, group_type, groups) for group_type, groups in rows.groups.items()),
+            (SITE_CONTACT, "", rows.contacts),
+        ]
+        for message_class, group_type, exported in parts:
+            if exported is not None:
+                said = last_said(connection, message_class, snapshot.source)
+                said = [row for row in said if group_type in (ALL_TYPES, row.get("groupType"))]
+                kind = f"{message_class.name} {group_type}".strip()
+                changes.append(topology_changes(kind, message_class, exported, said, snapshot))
+        if rows.downtimes is not None:
+            endpoints = (
+                *stored_rows(connection, SERVICE_ENDPOINT),
+                *(row for c in changes if c.message_class is SERVICE_ENDPOINT for row in c.rows),
+            )
+            key = SERVICE_ENDPOINT.natural_key
+            changes.append(
+                downtime_changes(
+                    rows.downtimes,
+                    last_said(connection, DOWNTIME, snapshot.source),
+                    stored_rows(connection, DOWNTIME),
+                    snapshot,
+                    list({key_of(row, key): row for row in endpoints}.values()),
+                )
+            )
+        if not dry_run:
+            for change in changes:
+                insert_rows(connection, change.message_class, change.rows)
+        return changes
+
+    if dry_run:
+        with reading(engine) as connection:
+            return action(connection)
+    fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
+    return load_transaction(engine, action)
+
+
 def topology_changes(
     kind: str,
     message_class: MessageClass,
@@ -127,42 +210,38 @@ def topology_changes(
     said: Sequence[Row],
     snapshot: FeedSnapshot,
 ) -> FeedChanges:
-    """The changes that make serviceEndpoint or siteGroup match a snapshot.
+    """The changes that make serviceEndpoint, siteGroup or siteContact match a snapshot.
+
+    A contact has no validity: one that vanished is removed, by a row without a contact.
 
     Args:
         exported: rows without `validFrom`.
-        said: what the feed said last about each key, of the same kind.
+        said: the last statement of the feed about each key, of the same kind.
 
     Raises:
         BadInput: too many rows vanished without `accept_shrinking`, or the snapshot is not newer
             than the last one; nothing was changed.
     """
-    at = snapshot.at
+    at, is_dated = snapshot.at, "validFrom" in message_class.natural_key
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
     details = _DETAILS[message_class.name]
-    known = {key_of(row, keys): row for row in said if row.get("validTo", "9") > at}
+    valid = [row for row in said if row.get("validTo", "9") > at and (is_dated or "contact" in row)]
+    known = {key_of(row, keys): row for row in valid}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
     _refuse_shrinking(kind, len(gone), len(known), snapshot)
+    gone = [row for row in gone if HOLDS in row]
     both = wanted.keys() & known.keys()
     changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
-    start = snapshot.since if snapshot.since and not said else at
-    begun = [
-        {**row, "validFrom": start}
-        for key, row in wanted.items()
-        if key in changed or key not in known
-    ]
-    gone = [row for row in gone if HOLDS in row]
-    ended = [
-        {**row, "validTo": at}
-        for row in [*gone, *(known[key] for key in changed if HOLDS in known[key])]
-    ]
-    differences = [
-        *(RowChange(message_class, row, None) for row in gone),
-        *(RowChange(message_class, known.get(key_of(row, keys)), row) for row in begun),
-    ]
-    rows = (*ended, *begun)
-    if rows:
+    begun = [row for key, row in wanted.items() if key in changed or key not in known]
+    if is_dated:
+        replaced = [known[key] for key in changed if HOLDS in known[key]]
+        ended: list[Row] = [{**row, "validTo": at} for row in (*gone, *replaced)]
+        start = snapshot.since if snapshot.since and not said else at
+        begun = [{**row, "validFrom": start} for row in begun]
+    else:
+        ended = [{key: row[key] for key in keys} for row in gone]
+    if rows := (*ended, *begun):
         _refuse_old_snapshot(kind, said, snapshot)
     return FeedChanges(
         kind,
@@ -173,43 +252,9 @@ def topology_changes(
         changed=len(changed),
         ended=len(gone),
         unchanged=len(both) - len(changed),
-        differences=tuple(differences),
-    )
-
-
-def contact_changes(
-    exported: Sequence[Row], said: Sequence[Row], snapshot: FeedSnapshot
-) -> FeedChanges:
-    """The changes that make the contacts of sites match a snapshot; arguments as above.
-
-    A contact that vanished is removed, unless another source has said one since.
-    """
-    known = {row["siteName"]: row for row in said if "contact" in row}
-    wanted = {row["siteName"]: row for row in exported}
-    gone = [row for site, row in known.items() if site not in wanted]
-    _refuse_shrinking(SITE_CONTACT.name, len(gone), len(known), snapshot)
-    gone = [row for row in gone if HOLDS in row]
-    begun = [
-        row
-        for site, row in wanted.items()
-        if site not in known or known[site]["contact"] != row["contact"]
-    ]
-    rows = [*({"siteName": row["siteName"]} for row in gone), *begun]
-    if rows:
-        _refuse_old_snapshot(SITE_CONTACT.name, said, snapshot)
-    changed = sum(row["siteName"] in known for row in begun)
-    return FeedChanges(
-        SITE_CONTACT.name,
-        SITE_CONTACT,
-        rows=tuple({**row, "timestamp": snapshot.at, SOURCE: snapshot.source} for row in rows),
-        read=len(wanted),
-        new=len(begun) - changed,
-        changed=changed,
-        ended=len(gone),
-        unchanged=len(wanted) - len(begun),
         differences=(
-            *(RowChange(SITE_CONTACT, row, None) for row in gone),
-            *(RowChange(SITE_CONTACT, known.get(row["siteName"]), row) for row in begun),
+            *(RowChange(message_class, row, None) for row in gone),
+            *(RowChange(message_class, known.get(key_of(row, keys)), row) for row in begun),
         ),
     )
 
@@ -229,7 +274,7 @@ def downtime_changes(
 
     Args:
         exported: rows without `timestamp`.
-        said: what the feed said last about each downtime.
+        said: the last statement of the feed about each downtime.
         holding: all rows from all sources.
         endpoints: all rows of serviceEndpoint, as they are after the snapshot.
 

@@ -22,11 +22,11 @@ from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import RowChange
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message
-from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
@@ -273,3 +273,36 @@ def read_header(
     where = f"{name}:1: header of a {message_class.name} table"
     lines = [f"{where}: {problem}" for problem in [*problems, "nothing was imported"]]
     raise BadInput(*lines)
+
+
+def problem_of_format(time_format: str) -> str | None:
+    """The problem of a format of times such as `%m/%d/%Y %H:%M`.
+
+    Only a person can name it: whether 2/3 is in February or March is nowhere in a table.
+    """
+    sample = datetime(2026, 11, 29, 13, 45, tzinfo=UTC)
+    try:
+        read = datetime.strptime(sample.strftime(time_format), time_format)
+    except ValueError as error:
+        return f"{time_format!r} is not a format of strptime: {error}"
+    if read.date() != sample.date() or (read.hour, read.minute) != (sample.hour, sample.minute):
+        return f"{time_format!r} must say day, month, year, hour and minute (%m/%d/%Y %H:%M)"
+    return None
+
+
+def time_in(time_format: str | None, text: str) -> str:
+    """A time in this format, or in ours if it is None; without a zone it is in UTC.
+
+    Raises:
+        ValueError: the text is not such a time.
+    """
+    if time_format is None:
+        try:
+            return format_time(parse_time(text))
+        except ValueError as error:
+            raise ValueError(f"{error}; --time-format names another form") from None
+    try:
+        time = datetime.strptime(text, time_format)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a time in the format {time_format!r}") from None
+    return format_time(time if time.tzinfo else time.replace(tzinfo=UTC))

@@ -83,9 +83,10 @@ sql.archive: $SQL sql.database sql.operations sql.loading sql.topology | sqlalch
   pyarrow boto3 botocore
 sql.checks: $SQL sql.database sql.loading | sqlalchemy alembic
 sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
+# Only what fetches a feed loads urllib3.
+sql.imports.client: $SQL sql.imports.feed_config | urllib3
+sql.imports.download: $SQL sql.imports sql.imports.formats sql.topology
 sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml yaml
-# Of `sql.commands`, only what fetches a feed loads it.
-sql.imports.http: $SQL sql.topology sql.imports sql.imports.formats | requests urllib3
 sql.commands: $SQL sql.database sql.operations sql.loading sql.topology sql.removal sql.checks
   sql.imports sql.archive | sqlalchemy
 sql.cli: $SQL sql.commands sql.database

@@ -25,10 +25,8 @@ from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
-from sam_pipeline.sql.imports.feed_import import apply_snapshot
-from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
-from sam_pipeline.sql.imports.feed_rules import taken
+from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window, apply_snapshot
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, taken
 from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
@@ -38,7 +36,7 @@ from sam_pipeline.sql.topology.moments import day_end, day_start, wire_now
 from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED
 
 if TYPE_CHECKING:
-    from sam_pipeline.sql.imports.http.feed_config import FeedConfig
+    from sam_pipeline.sql.imports.feed_config import FeedConfig
 
 COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
@@ -190,7 +188,7 @@ def run_feed(
     at = args.at or now
     if args.since and args.since > at:
         args.usage_error(f"--since {args.since} is after the snapshot, {at}")
-    from sam_pipeline.sql.imports.http.feed_config import feed_at, feed_of_files
+    from sam_pipeline.sql.imports.feed_config import feed_at, feed_of_files
 
     if args.url:
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
@@ -215,7 +213,7 @@ def import_from_server(
     if feed.can_be_forged:
         logger.warning("%s: anyone on the way to the server could change it: use https://", feed)
     # Slow to import, and files need neither it nor `requests`.
-    from sam_pipeline.sql.imports.http.download import downloaded
+    from sam_pipeline.sql.imports.download import downloaded
 
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()

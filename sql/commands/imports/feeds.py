@@ -30,7 +30,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_feeds(args: argparse.Namespace) -> int:
-    from sam_pipeline.sql.imports.http.feed_config import load_feeds
+    from sam_pipeline.sql.imports.feed_config import load_feeds
 
     feeds = load_feeds(args)
     if not feeds:

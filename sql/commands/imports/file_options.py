@@ -12,7 +12,7 @@ from sam_pipeline.sql.commands.imports.feed_command import (
     run_feed,
     window_argument,
 )
-from sam_pipeline.sql.imports.time_format import problem_of_format
+from sam_pipeline.sql.imports.table import problem_of_format
 
 
 def add_file_options(

@@ -38,8 +38,13 @@ from sam_pipeline.sql.commands.imports import osg as osg_command
 from sam_pipeline.sql.commands.imports import vofeed as vofeed_command
 from sam_pipeline.sql.commands.imports.file_options import add_time_format
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.imports.checkpoint import ImportTotals
-from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
+from sam_pipeline.sql.imports.records import (
+    MAX_PROBLEMS,
+    Import,
+    ImportTotals,
+    limits_of_history,
+    usable_view,
+)
 from sam_pipeline.sql.imports.table import import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
 

@@ -17,15 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
-from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, SiteFacts, rows_of
-from sam_pipeline.sql.imports.formats.json_document import read_json
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, SiteFacts, entered_at, host_of
+from sam_pipeline.sql.imports.formats.documents import read_json
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
 from sam_pipeline.sql.topology.view_rows import CRIC, Row
 
@@ -41,26 +39,19 @@ logger = logging.getLogger(__name__)
 
 
 def read_cric(files: Files) -> FeedRows:
-    """The rows of the files `endpoints`, `groups` and `downtimes`, as far as they are given.
-
-    Raises:
-        BadInput: a file can't be read, or is not a document of CRIC.
-    """
-    left_out: list[LeftOut] = []
-    endpoints = downtimes = sites = None
-    groups: Mapping[str, list[Row]] = {}
+    """The rows of the files `endpoints`, `groups` and `downtimes`, as far as they are given."""
+    rows = FeedRows(CRIC)
     if "endpoints" in files:
-        endpoints, sites = _services(files["endpoints"], left_out)
+        rows.endpoints, rows.sites = _services(rows, files["endpoints"])
     if "groups" in files:
-        groups = {FEDERATION: _federations(files["groups"], left_out)}
+        federations = rows.read(SITE_GROUP, _objects(files["groups"]), _federation)
+        rows.groups = {FEDERATION: federations}
     if "downtimes" in files:
-        downtimes = _downtimes(files["downtimes"], left_out)
-    return FeedRows(CRIC, endpoints, groups, downtimes=downtimes, sites=sites, left_out=left_out)
+        rows.downtimes = rows.read(DOWNTIME, _downtime_objects(files["downtimes"]), _downtime)
+    return rows
 
 
-def _services(
-    paths: Iterable[Path], left_out: list[LeftOut]
-) -> tuple[list[Row], Mapping[str, SiteFacts]]:
+def _services(rows: FeedRows, paths: Iterable[Path]) -> tuple[list[Row], Mapping[str, SiteFacts]]:
     """Rows of serviceEndpoint without `validFrom`, and the countries of their sites."""
 
     def read(named: Named) -> Iterator[Mapping[str, str]]:
@@ -83,7 +74,7 @@ def _services(
             fields = _texts(endpoint, "endpoint", "flavour", "type", "state", "status")
             if fields["state"] not in ("", ACTIVE):
                 continue
-            host = _host(fields["endpoint"])
+            host = host_of(fields["endpoint"])
             if not host:
                 ignored["without an endpoint"].append(name)
                 continue
@@ -99,52 +90,43 @@ def _services(
 
     ignored: dict[str, list[str]] = defaultdict(list)
     sites: dict[str, SiteFacts] = {}
-    rows = list(rows_of(_objects(paths), SERVICE_ENDPOINT, read, left_out))
+    endpoints = rows.read(SERVICE_ENDPOINT, _objects(paths), read)
     for lack, names in ignored.items():
         logger.warning("ignoring %s %s, such as %s", plural(len(names), "service"), lack, names[0])
-    return rows, sites
+    return endpoints, sites
 
 
-def _federations(paths: Iterable[Path], left_out: list[LeftOut]) -> list[Row]:
-    """Rows of siteGroup without `validFrom`, one per federation and site."""
-
-    def read(named: Named) -> Iterator[Mapping[str, str]]:
-        name, federation = named
-        _texts(federation)
-        sites = federation.get("rcsites") or []
-        if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
-            raise RecordRefused("form", "rcsites must be a list of names")
-        for site in sites:
-            yield {"siteName": site, "groupName": name, "groupType": FEDERATION}
-
-    return list(rows_of(_objects(paths), SITE_GROUP, read, left_out))
+def _federation(named: Named) -> Iterator[Mapping[str, str]]:
+    name, federation = named
+    _texts(federation)
+    sites = federation.get("rcsites") or []
+    if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
+        raise RecordRefused("form", "rcsites must be a list of names")
+    for site in sites:
+        yield {"siteName": site, "groupName": name, "groupType": FEDERATION}
 
 
-def _downtimes(paths: Iterable[Path], left_out: list[LeftOut]) -> list[Row]:
-    """Rows of downtime without `timestamp`, one per affected service."""
-
-    def read(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
-        site, (name, downtime) = entry
-        fields = _texts(
-            downtime,
-            *("rc_site", "rcsite", "start_time", "end_time", "create_time"),
-            *("classification", "severity", "description"),
-        )
-        identity = downtime.get("id") or name or fields["start_time"]
-        for service in _affected(downtime):
-            yield {
-                "downtimeId": str(identity),
-                "siteName": fields["rc_site"] or fields["rcsite"] or site,
-                "startTime": fields["start_time"],
-                "endTime": fields["end_time"],
-                "classification": fields["classification"].upper(),
-                "severity": fields["severity"].upper(),
-                "description": fields["description"],
-                ANNOUNCED_AT: _entered(fields["create_time"]),
-                **service,
-            }
-
-    return list(rows_of(_downtime_objects(paths), DOWNTIME, read, left_out))
+def _downtime(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
+    """A row for each affected service."""
+    site, (name, downtime) = entry
+    fields = _texts(
+        downtime,
+        *("rc_site", "rcsite", "start_time", "end_time", "create_time"),
+        *("classification", "severity", "description"),
+    )
+    identity = downtime.get("id") or name or fields["start_time"]
+    for service in _affected(downtime):
+        yield {
+            "downtimeId": str(identity),
+            "siteName": fields["rc_site"] or fields["rcsite"] or site,
+            "startTime": fields["start_time"],
+            "endTime": fields["end_time"],
+            "classification": fields["classification"].upper(),
+            "severity": fields["severity"].upper(),
+            "description": fields["description"],
+            ANNOUNCED_AT: entered_at(fields["create_time"]),
+            **service,
+        }
 
 
 def _affected(downtime: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
@@ -160,7 +142,7 @@ def _affected(downtime: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
         else:
             fields = _texts(service, "endpoint", "flavour", "type")
             yield {
-                "hostName": _host(fields["endpoint"]),
+                "hostName": host_of(fields["endpoint"]),
                 "serviceFlavour": fields["flavour"] or fields["type"],
             }
 
@@ -217,19 +199,3 @@ def _flag(value: Mapping[str, Any], key: str) -> bool:
     if flag is not None and not isinstance(flag, bool):
         raise RecordRefused("flag", f"{key} must be true or false")
     return flag is not False
-
-
-def _host(endpoint: str) -> str:
-    """The host of `https://host:port/path`, `host:port` or `host`."""
-    try:
-        return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
-    except ValueError:
-        raise RecordRefused("form", f"endpoint {endpoint[:80]!r} has no host") from None
-
-
-def _entered(time: str) -> str:
-    """When a downtime was entered; "" if that is unknown."""
-    try:
-        return utc(time)
-    except ValueError:
-        return ""

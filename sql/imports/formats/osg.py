@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -28,20 +28,12 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import (
-    FeedRows,
-    Files,
-    LeftOut,
-    SiteFacts,
-    contact_of,
-    rows_of,
-)
-from sam_pipeline.sql.imports.formats.xml_elements import elements
-from sam_pipeline.sql.imports.formats.yaml_document import REPEATED, read_yaml
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, SiteFacts, contact_of
+from sam_pipeline.sql.imports.formats.documents import REPEATED, elements, read_yaml, text_of
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
-from sam_pipeline.sql.topology.view_rows import OSG, Row
+from sam_pipeline.sql.topology.view_rows import OSG
 
-SUMMARY, GROUP = "ResourceSummary", "ResourceGroup"
+SUMMARY = "ResourceSummary"
 DOWNTIMES, PERIODS = "Downtimes", ("PastDowntimes", "CurrentDowntimes", "FutureDowntimes")
 FACILITY, SITE = "OSG_Facility", "OSG_Site"
 """The group types."""
@@ -71,58 +63,51 @@ logger = logging.getLogger(__name__)
 
 
 def read_osg(files: Files) -> FeedRows:
-    """The rows of the files `endpoints` and `downtimes`, as far as they are given.
-
-    Raises:
-        BadInput: a file can't be read, or is not a document of OSG.
-    """
-    left_out: list[LeftOut] = []
-    endpoints = contacts = sites = None
-    downtimes: list[Row] | None = None
-    groups: Mapping[str, list[Row]] = {}
+    """The rows of the files `endpoints` and `downtimes`, as far as they are given."""
+    rows = FeedRows(OSG)
     if "endpoints" in files:
         resource_groups = [
             located
             for path in files["endpoints"]
             for located in elements(path, SUMMARY)
-            if _text(located.element, "Disable").lower() != _TRUE
+            if text_of(located.element, "Disable").lower() != _TRUE
         ]
-        endpoints = list(rows_of(resource_groups, SERVICE_ENDPOINT, _services, left_out))
-        found = list(rows_of(resource_groups, SITE_GROUP, _groups, left_out))
-        groups = {
-            kind: [row for row in found if row["groupType"] == kind] for kind in (FACILITY, SITE)
+        rows.endpoints = rows.read(SERVICE_ENDPOINT, resource_groups, _services)
+        groups = rows.read(SITE_GROUP, resource_groups, _groups)
+        rows.groups = {
+            kind: [row for row in groups if row["groupType"] == kind] for kind in (FACILITY, SITE)
         }
-        contacts = list(rows_of(resource_groups, SITE_CONTACT, _contacts, left_out))
-        sites = {
-            _text(element, "GroupName"): SiteFacts(
+        rows.contacts = rows.read(SITE_CONTACT, resource_groups, _contacts)
+        rows.sites = {
+            text_of(element, "GroupName"): SiteFacts(
                 infrastructure=["Production" if _in_production(element) else "Test"],
-                countries=[_text(element, "Site/Country")],
+                countries=[text_of(element, "Site/Country")],
             )
             for _, element in resource_groups
         }
     if "downtimes" in files:
-        downtimes = []
+        rows.downtimes = []
         for path in files["downtimes"]:
-            read: Callable[[Any], Iterator[Mapping[str, str]]] = _downtime_of_element
-            items: Iterator[tuple[str, Any]] = elements(path, DOWNTIMES, PERIODS)
             if path.suffix in (".yaml", ".yml"):
-                read, items = _downtime_of_entry, _entries(path)
-            downtimes += rows_of(items, DOWNTIME, read, left_out)
-    return FeedRows(OSG, endpoints, groups, contacts, downtimes, sites, left_out)
+                rows.downtimes += rows.read(DOWNTIME, _entries(path), _downtime_of_entry)
+            else:
+                found = elements(path, DOWNTIMES, PERIODS)
+                rows.downtimes += rows.read(DOWNTIME, found, _downtime_of_element)
+    return rows
 
 
 def _services(group: Element) -> Iterator[Mapping[str, str]]:
     """An endpoint for each service of an active resource."""
     for resource in _resources(group):
-        wlcg_monitoring = _text(resource, "WLCGInformation/InteropMonitoring").lower()
+        wlcg_monitoring = text_of(resource, "WLCGInformation/InteropMonitoring").lower()
         for service in resource.iterfind("Services/Service"):
-            is_silent = _FALSE in (wlcg_monitoring, _text(service, "Details/Monitored").lower())
+            is_silent = _FALSE in (wlcg_monitoring, text_of(service, "Details/Monitored").lower())
             yield {
-                "siteName": _text(group, "GroupName"),
-                "hostName": _text(resource, "FQDN"),
-                "serviceFlavour": _flavour(_text(service, "Name")),
-                "serviceURI": _text(service, "Details/uri_override")
-                or _text(service, "Details/endpoint"),
+                "siteName": text_of(group, "GroupName"),
+                "hostName": text_of(resource, "FQDN"),
+                "serviceFlavour": _flavour(text_of(service, "Name")),
+                "serviceURI": text_of(service, "Details/uri_override")
+                or text_of(service, "Details/endpoint"),
                 "production": "Y" if _in_production(group) else "N",
                 "monitored": "N" if is_silent else "Y",
             }
@@ -130,45 +115,45 @@ def _services(group: Element) -> Iterator[Mapping[str, str]]:
 
 def _groups(group: Element) -> Iterator[Mapping[str, str]]:
     for group_type, name in (
-        (FACILITY, _text(group, "Facility/Name")),
-        (SITE, _text(group, "Site/Name")),
+        (FACILITY, text_of(group, "Facility/Name")),
+        (SITE, text_of(group, "Site/Name")),
     ):
         if name:
-            site = _text(group, "GroupName")
+            site = text_of(group, "GroupName")
             yield {"siteName": site, "groupName": name, "groupType": group_type}
 
 
 def _contacts(group: Element) -> Iterator[Mapping[str, str]]:
     """The administrators of the resources."""
     people = [
-        " ".join(filter(None, [_text(contact, "Name"), _text(contact, "Email")]))
+        " ".join(filter(None, [text_of(contact, "Name"), text_of(contact, "Email")]))
         for resource in _resources(group)
         for contacts in resource.iterfind("ContactLists/ContactList")
-        if _text(contacts, "ContactType") == _ADMINISTRATOR
+        if text_of(contacts, "ContactType") == _ADMINISTRATOR
         for contact in contacts.iterfind("Contacts/Contact")
     ]
     if contact := contact_of(people):
-        yield {"siteName": _text(group, "GroupName"), "contact": contact}
+        yield {"siteName": text_of(group, "GroupName"), "contact": contact}
 
 
 def _resources(group: Element) -> Iterator[Element]:
     for resource in group.iterfind("Resources/Resource"):
-        is_active = _text(resource, "Active").lower() != _FALSE
-        if is_active and _text(resource, "Disable").lower() != _TRUE:
+        is_active = text_of(resource, "Active").lower() != _FALSE
+        if is_active and text_of(resource, "Disable").lower() != _TRUE:
             yield resource
 
 
 def _in_production(group: Element) -> bool:
-    said = _text(group, "Production").lower()
-    return said == _TRUE if said else _text(group, "GridType") == _PRODUCTION
+    said = text_of(group, "Production").lower()
+    return said == _TRUE if said else text_of(group, "GridType") == _PRODUCTION
 
 
 def _downtime_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
     if downtime.tag != "Downtime":
         raise RecordRefused("element", f"is <{downtime.tag[:40]}>, not <Downtime>")
     fields = {child.tag: (child.text or "").strip() for child in downtime}
-    services = [_text(service, "Name") for service in downtime.iterfind("Services/Service")]
-    site = _text(downtime, "ResourceGroup/GroupName")
+    services = [text_of(service, "Name") for service in downtime.iterfind("Services/Service")]
+    site = text_of(downtime, "ResourceGroup/GroupName")
     yield from _downtime_rows(fields, site, fields.get("ResourceFQDN", ""), services)
 
 
@@ -276,7 +261,3 @@ def _entries(path: Path) -> Iterator[tuple[str, tuple[str, Mapping[str, str], An
         raise BadInput(f"{path}: must be a list of downtimes; nothing was changed")
     for entry, line in zip(entries, lines, strict=True):
         yield f"{path}, line {line}", (site, hosts, entry)
-
-
-def _text(element: Element, name: str) -> str:
-    return (element.findtext(name) or "").strip()

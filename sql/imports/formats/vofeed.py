@@ -26,8 +26,8 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT, SITE_CONTACT, SITE_GROUP
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, Files, LeftOut, rows_of
-from sam_pipeline.sql.imports.formats.xml_elements import elements
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, Files
+from sam_pipeline.sql.imports.formats.documents import elements
 from sam_pipeline.sql.topology.view_rows import VO_FEED
 
 ROOT = "root"
@@ -74,22 +74,17 @@ def read_vo_feed(files: Files, site_group: str = "") -> FeedRows:
         names = [name for site in unnamed for name, _ in _said(site)]
         example = f", such as that of {names[-1]}" if names else ""
         logger.warning("ignoring %s without a name%s", plural(len(unnamed), "site"), example)
-    left_out: list[LeftOut] = []
     services = [
         (where, (name, site, service))
         for where, (name, site) in sites
         for service in site.iterfind("service")
     ]
-    endpoints = rows_of(services, SERVICE_ENDPOINT, lambda item: _service(*item, vo), left_out)
-    groups = rows_of(sites, SITE_GROUP, lambda item: _groups(*item, site_group), left_out)
-    contacts = rows_of(sites, SITE_CONTACT, lambda item: _contact(*item), left_out)
-    return FeedRows(
-        f"{VO_FEED}:{vo}",
-        list(endpoints),
-        {ALL_TYPES: list(groups)},
-        list(contacts),
-        left_out=left_out,
-    )
+    rows = FeedRows(f"{VO_FEED}:{vo}")
+    rows.endpoints = rows.read(SERVICE_ENDPOINT, services, lambda item: _service(*item, vo))
+    groups = rows.read(SITE_GROUP, sites, lambda item: _groups(*item, site_group))
+    rows.groups = {ALL_TYPES: groups}
+    rows.contacts = rows.read(SITE_CONTACT, sites, lambda item: _contact(*item))
+    return rows
 
 
 def _said(site: Element) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ import pytest
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.section import SECRETS
 from sam_pipeline.sql.archive import config as archive
-from sam_pipeline.sql.imports.http import feed_config as feeds
+from sam_pipeline.sql.imports import feed_config as feeds
 from tests.extended.installed.installation import packages_or_missing
 from tests.services import needed
 from tests.services.machine import Machine, booted_machine

@@ -31,7 +31,7 @@ from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.version import wanted_version
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE
+from sam_pipeline.sql.imports.records import NOT_RESUMABLE
 from sam_pipeline.sql.imports.table import read_header
 from tests.support.builders import metric_result
 from tests.support.database.gocdb_files import document, service_endpoint

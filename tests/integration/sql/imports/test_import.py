@@ -24,8 +24,14 @@ from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass
 from sam_pipeline.schema.records.input_file import InputFile, Position
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
-from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
+from sam_pipeline.sql.imports.records import (
+    Checkpoint,
+    Import,
+    ImportTotals,
+    limits_of_history,
+    size_of,
+    usable_view,
+)
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter

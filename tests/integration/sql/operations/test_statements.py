@@ -18,8 +18,7 @@ from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.statements import HISTORIES, TABLES, settle
-from sam_pipeline.sql.imports.feed_changes import FeedSnapshot
-from sam_pipeline.sql.imports.feed_import import apply_snapshot
+from sam_pipeline.sql.imports.feed_changes import FeedSnapshot, apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows
 from sam_pipeline.sql.loading.fold import take_changes
 from sam_pipeline.sql.removal.revoking.revoke import revoke

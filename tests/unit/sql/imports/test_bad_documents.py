@@ -11,9 +11,8 @@ import pytest
 
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import FeedRows
-from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
-from sam_pipeline.sql.imports.formats import argo, json_document, yaml_document
+from sam_pipeline.sql.imports.feed_rows import FeedRows, FeedRules, taken
+from sam_pipeline.sql.imports.formats import documents
 from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.osg import read_osg
@@ -136,8 +135,8 @@ def test_a_broken_document_is_refused_with_its_file_and_a_reason(
 def test_a_file_larger_than_any_export_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    for module in (argo, json_document, yaml_document):
-        monkeypatch.setattr(module, "LARGEST_BYTES", 1 << 20)
+    for name in ("JSON", "YAML", "CSV"):
+        monkeypatch.setattr(documents, f"MAX_{name}_BYTES", 1 << 20)
     read, text = GOOD[kind]
     path = path_of(tmp_path, kind)
     with path.open("wb") as file:

@@ -12,13 +12,12 @@ import pytest
 
 from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, SiteFacts
-from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
-from sam_pipeline.sql.imports.formats import xml_elements
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, FeedRules, SiteFacts, taken
+from sam_pipeline.sql.imports.formats import documents
 from sam_pipeline.sql.imports.formats.cric import FEDERATION, read_cric
+from sam_pipeline.sql.imports.formats.documents import elements
 from sam_pipeline.sql.imports.formats.gocdb import NGI, SCOPE, read_gocdb
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
-from sam_pipeline.sql.imports.formats.xml_elements import elements
 from sam_pipeline.sql.topology.view_rows import Row
 from tests.support.database.gocdb_files import (
     document,
@@ -406,7 +405,7 @@ def tags(path: Path) -> list[tuple[str, int]]:
 def test_consecutive_documents_are_read_as_one(
     file: Path, monkeypatch: pytest.MonkeyPatch, between: str, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr(xml_elements, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(documents, "CHUNK_BYTES", chunk_bytes)
     pages = f"{between}<results/>{between}<results><C/></results>\n\n"
     file.write_text(
         f'<results>\n<A/>\n<B x="1">a<D>b &amp; <![CDATA[<c>]]></D></B></results>{pages}'
@@ -432,7 +431,7 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ("[]", "must be an object of named objects"),
         ('{"ce": {"rcsite": 1}}', "ce: rcsite must be a string"),
         ('{"ce": {"rcsite": "A", "protocols": [1]}}', "ce: protocols must be an object"),
-        ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
+        ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: URL"),
         ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
     ],
     read_feed: [

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import FeedRows, LeftOut, SiteFacts
-from sam_pipeline.sql.imports.feed_rules import UNLISTED, FeedRules, SiteFilter, taken
-from sam_pipeline.sql.imports.flavours import DEFAULT_FLAVOURS, flavour_names
+from sam_pipeline.sql.imports.feed_rows import (
+    DEFAULT_FLAVOURS,
+    UNLISTED,
+    FeedRows,
+    FeedRules,
+    LeftOut,
+    SiteFacts,
+    SiteFilter,
+    taken,
+)
 from sam_pipeline.sql.topology.view_rows import Row
 
 
@@ -55,7 +62,7 @@ def test_names_of_a_feed_extend_and_override_the_default_ones() -> None:
 
 
 def test_our_own_names_of_flavours_stay_as_they_are() -> None:
-    names = flavour_names({})
+    names = {name.lower(): ours for name, ours in DEFAULT_FLAVOURS.items()}
 
     assert all(names[ours.lower()] == ours for ours in DEFAULT_FLAVOURS.values())
     assert len(names) == len(DEFAULT_FLAVOURS)

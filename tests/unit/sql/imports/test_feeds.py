@@ -17,6 +17,7 @@ from sam_pipeline.schema.program.command import CONFIG, UNAVAILABLE
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.download import answered_by, documents_of, next_page
 from sam_pipeline.sql.imports.feed_changes import (
     FeedChanges,
     FeedSnapshot,
@@ -24,8 +25,7 @@ from sam_pipeline.sql.imports.feed_changes import (
     downtime_changes,
     topology_changes,
 )
-from sam_pipeline.sql.imports.http.documents import answered_by, documents_of, next_page
-from sam_pipeline.sql.imports.http.feed_config import FeedConfig, feed_at, load_feeds
+from sam_pipeline.sql.imports.feed_config import FeedConfig, feed_at, load_feeds
 from sam_pipeline.sql.topology.view_rows import HAND, Row, key_of
 from tests.support.database.gocdb_files import service_endpoint, write
 from tests.support.database.sam_db import SamDb

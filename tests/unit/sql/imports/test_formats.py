@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
-from sam_pipeline.sql.imports.feed_rules import FeedRules, SiteFilter, taken
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, FeedRules, SiteFilter, taken
 from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.osg import FACILITY, SITE, osg_time, read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
-from sam_pipeline.sql.imports.time_format import problem_of_format, time_in
+from sam_pipeline.sql.imports.table import problem_of_format, time_in
 from sam_pipeline.sql.topology.view_rows import Row
 from tests.support.feed_samples import (
     ARGO_DOWNTIMES,

@@ -28,7 +28,7 @@ from sam_pipeline.schema.settings.key import (
 )
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
-from sam_pipeline.sql.imports.feed_rules import FeedRules, SiteFilter
+from sam_pipeline.sql.imports.feed_rows import FeedRules, SiteFilter
 from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG, VO_FEED
 
 SECTION = "import"

@@ -1,1 +1,0 @@
-"""Fetches feeds over HTTP: whole documents or none, and only changed ones."""
