@@ -323,7 +323,7 @@ def test_a_body_that_breaks_off_is_fetched_once_more(
 
     assert fetch.path.read_text() == TEXT
     server.faults.extend([fault, fault])
-    with pytest.raises(FeedUnavailable, match="is truncated|prematurely"):
+    with pytest.raises(FeedUnavailable, match=r"is truncated|prematurely"):
         fetch()
     assert len(server.requests) == 4
 
