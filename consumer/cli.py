@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from sam_pipeline.schema.program.command import (
     CommandParser,
-    add_commands,
-    common_options,
     program_parser,
     run,
 )
@@ -28,26 +26,34 @@ examples:
 """
 
 COMMANDS = {
-    "run": ("run", "load messages until stopped"),
-    "tap": ("look.tap", "print messages that pass, without taking them"),
-    "check": ("check", "report all problems of the configuration and the database"),
-    "config": ("config", "show each key of the configuration, and where its value comes from"),
-    "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
-    "subscriptions": (
-        "subscriptions.subscriptions",
-        "list the subscriptions at each broker, and those that are left behind",
-    ),
-    "unsubscribe": ("subscriptions.unsubscribe", "delete subscriptions at their broker"),
-    "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
-    "token": ("token", "make a token for a sender over HTTP, or list them"),
-    "subject": ("subject", "show the identity of who has a certificate"),
-    "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),
-    "dead-letter": (
-        "letters.dead_letters",
-        "list, edit, replay or drop records that could not be loaded",
-    ),
+    "load": {
+        "run": ("run", "load messages until stopped"),
+        "check": ("check", "report all problems of the configuration and the database"),
+        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
+    },
+    "look": {
+        "tap": ("look.tap", "print messages that pass, without taking them"),
+        "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),
+    },
+    "correct": {
+        "dead-letter": (
+            "letters.dead_letters",
+            "list, edit, replay or drop records that could not be loaded",
+        ),
+    },
+    "senders and brokers": {
+        "subscriptions": (
+            "subscriptions.subscriptions",
+            "list the subscriptions at each broker, and those that are left behind",
+        ),
+        "unsubscribe": ("subscriptions.unsubscribe", "delete subscriptions at their broker"),
+        "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
+        "token": ("token", "make a token for a sender over HTTP, or list them"),
+        "subject": ("subject", "show the identity of who has a certificate"),
+    },
 }
-"""The module in `commands` and the help text of each command."""
+"""The module in `commands` and the help text of each command, in groups."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> CommandParser:
-    common = common_options()
     description = "Load messages from all configured brokers into the database."
-    parser = program_parser(PROGRAM, description, EXAMPLES, common)
-    add_commands(parser, "sam_pipeline.consumer.commands", COMMANDS, common)
-    return parser
+    return program_parser(
+        PROGRAM, description, EXAMPLES, "sam_pipeline.consumer.commands", COMMANDS
+    )

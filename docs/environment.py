@@ -46,7 +46,6 @@ ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
         **PROXIES,
         **STATE,
         "VISUAL, EDITOR": "the editor of `dead-letter edit`",
-        "PAGER": "the pager for long output on a terminal (default: `less`)",
     },
     "sam-db": {
         **CONFIG,

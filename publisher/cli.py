@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
-from sam_pipeline.schema.program.command import add_commands, common_options, program_parser, run
+from sam_pipeline.schema.program.command import program_parser, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +24,27 @@ broker takes are kept in the spool, and sent by the next call that reaches one.
 """
 
 COMMANDS = {
-    "send": ("send", "publish records from files or standard input"),
-    "result": ("result", "publish one result"),
-    "run": ("run", "run a monitoring plugin and publish its result"),
-    "passive": ("passive", "publish the results of passive checks, as Nagios and NRDP have them"),
-    "spool": ("spool", "inspect, repair or drain the spool"),
-    "load-test": ("load_test", "measure a broker: producers, consumers, lag, losses, with plots"),
-    "key": ("key", "make or show the key that signs messages"),
-    "config": ("config", "show each key of the configuration, and where its value comes from"),
-    "check": ("check", "report all problems of configuration, files and brokers"),
+    "publish": {
+        "send": ("send", "publish records from files or standard input"),
+        "result": ("result", "publish one result"),
+        "run": ("run", "run a monitoring plugin and publish its result"),
+        "passive": (
+            "passive",
+            "publish the results of passive checks, as Nagios and NRDP have them",
+        ),
+    },
+    "operate": {
+        "spool": ("spool", "inspect, repair or drain the spool"),
+        "check": ("check", "report all problems of configuration, files and brokers"),
+        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "key": ("key", "make or show the key that signs messages"),
+        "load-test": (
+            "load_test",
+            "measure a broker: producers, consumers, lag, losses, with plots",
+        ),
+    },
 }
-"""The module in `commands` and the help text of each command."""
+"""The module in `commands` and the help text of each command, in groups."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> CommandParser:
-    common = common_options()
     description = "Publish probe results to the first broker that takes them."
-    parser = program_parser(PROGRAM, description, EXAMPLES, common)
-    add_commands(parser, "sam_pipeline.publisher.commands", COMMANDS, common)
-    return parser
+    return program_parser(
+        PROGRAM, description, EXAMPLES, "sam_pipeline.publisher.commands", COMMANDS
+    )

@@ -23,22 +23,33 @@ examples:
 
 
 COMMANDS = {
-    "run": ("run", "compute reports with Spark and store them"),
-    "what-if": ("what_if", "compute published days under another profile, and show what differs"),
-    "show": ("show", "print stored figures"),
-    "now": ("now", "print the current status of every metric, and silent instances"),
-    "explain": ("explain", "explain the figures of a site on a day"),
-    "site": ("site", "write an offline HTML site"),
-    "config": ("config", "show each key of the configuration, and where its value comes from"),
-    "profile": ("profile", "check profiles, and say what they count"),
-    "exclusion": ("exclusion", "exclude wrong measurements from reports"),
-    "seal": ("seal", "freeze the published figures of a month"),
-    "export": ("export", "write figures and timelines as files for other programs"),
-    "warm-up": ("warm_up", "make later runs start sooner"),
-    "trends": ("trends", "print what changed its status most often"),
-    "incidents": ("incidents", "print how often sites failed, for how long, and why"),
+    "compute": {
+        "run": ("run", "compute reports with Spark and store them"),
+        "what-if": (
+            "what_if",
+            "compute published days under another profile, and show what differs",
+        ),
+        "warm-up": ("warm_up", "make later runs start sooner"),
+    },
+    "read": {
+        "show": ("show", "print stored figures"),
+        "now": ("now", "print the current status of every metric, and silent instances"),
+        "explain": ("explain", "explain the figures of a site on a day"),
+        "incidents": ("incidents", "print how often sites failed, for how long, and why"),
+        "trends": ("trends", "print what changed its status most often"),
+        "site": ("site", "write an offline HTML site"),
+        "export": ("export", "write figures and timelines as files for other programs"),
+    },
+    "correct": {
+        "exclusion": ("exclusion", "exclude wrong measurements from reports"),
+        "seal": ("seal", "freeze the published figures of a month"),
+    },
+    "maintain": {
+        "profile": ("profile", "check profiles, and say what they count"),
+        "config": ("config", "show each key of the configuration, and where its value comes from"),
+    },
 }
-"""The module in `commands` and the help text of each command."""
+"""The module in `commands` and the help text of each command, in groups."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> command.CommandParser:
-    common = command.common_options()
     description = "Compute and show availability and reliability of sites, from metric results."
-    parser = command.program_parser(PROGRAM, description, EXAMPLES, common)
-    command.add_commands(parser, "sam_pipeline.spark_jobs.commands", COMMANDS, common)
-    return parser
+    return command.program_parser(
+        PROGRAM, description, EXAMPLES, "sam_pipeline.spark_jobs.commands", COMMANDS
+    )

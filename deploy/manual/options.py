@@ -36,7 +36,7 @@ def synopsis(parser: argparse.ArgumentParser) -> list[str]:
 
 def is_common(action: argparse.Action) -> bool:
     """Whether an option is one of the program, which its subcommands have as well."""
-    return action.dest in {*COMMON, "version"}
+    return action.dest in COMMON
 
 
 def usage(action: argparse.Action) -> str:

@@ -21,7 +21,7 @@ MAKERS: Mapping[str, Callable[[], argparse.ArgumentParser]] = {
     "sam-db": database.make_parser,
     "sam-report": reports.make_parser,
 }
-COMMON = {dest for action in common_options()._actions for dest in [action.dest]} | {"help"}
+COMMON = {action.dest for action in common_options()._actions}
 """The options that every program and subcommand has, by `dest`."""
 
 

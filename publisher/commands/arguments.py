@@ -33,7 +33,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         type=broker_argument,
         metavar="URL",
         help="publish to this broker, such as stomp+ssl://HOST, sam+https://HOST or spool:///PATH; "
-        "repeat the option to add brokers that are tried next",
+        "each one is tried after those before it",
     )
     group.add_argument(
         "--timeout",
@@ -64,7 +64,7 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
         type=header_argument,
         default=[],
         metavar="K=V",
-        help="add a header to the messages; may be repeated",
+        help="add a header to the messages",
     )
     fallback = group.add_mutually_exclusive_group()
     fallback.add_argument(

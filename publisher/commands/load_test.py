@@ -82,8 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=[MATRIX, *SCENARIOS],
         metavar="NAME",
-        help=f"measure this scenario: {', '.join([MATRIX, *SCENARIOS])} (default: {MATRIX}); may be"
-        " repeated",
+        help=f"measure this scenario: {', '.join([MATRIX, *SCENARIOS])} (default: {MATRIX})",
     )
     lists = {
         "producers": (PRODUCERS, number_argument, "numbers of producers in the matrix"),

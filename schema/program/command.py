@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Callable, NoReturn, Optional, TextIO, Union
 
@@ -50,9 +50,10 @@ argparse._ = str  # type: ignore[attr-defined]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that exits with 64 after a usage error, and keeps the line breaks of help texts.
+    """A parser with the common options that exits with 64 after a usage error.
 
     An unknown option is reported by the command that does not know it, with the nearest name.
+    Without any argument, a parser with commands prints them; `help COMMAND` is `COMMAND --help`.
     """
 
     advice = ""
@@ -60,26 +61,36 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         # Without a width argparse imports shutil, which would make publishing a result 4 % slower.
-        try:
-            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(2).columns) or 80
-        except (OSError, ValueError):
-            columns = 80
-        formatter = partial(argparse.RawDescriptionHelpFormatter, width=columns - 2)
-        keywords.setdefault("formatter_class", formatter)
-        super().__init__(allow_abbrev=False, **keywords)
+        formatter = partial(argparse.HelpFormatter, width=78)
+        keywords = {"parents": [common_options()], "formatter_class": formatter, **keywords}
+        super().__init__(allow_abbrev=False, add_help=False, **keywords)
+
+    def add_subparsers(self, **keywords: Any) -> Any:
+        return super().add_subparsers(**{"prog": self.prog, "required": True, **keywords})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
-        namespace, unknown = super().parse_known_args(args, namespace)
+        if self._subparsers and not self._given:
+            from sam_pipeline.schema.program.help import commands_text
+
+            self.exit(USAGE, commands_text(self))
+        if self._subparsers and self._given[0] == "help":
+            self._given = [*self._given[1:], "--help"]
+        namespace, unknown = super().parse_known_args(self._given, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        from sam_pipeline.schema.program.usage import explained
+        from sam_pipeline.schema.program.help import explained
 
         message = explained(self, self._given, message, self.advice)
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        from sam_pipeline.schema.program.help import help_text
+
+        return help_text(self)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print_text(message, file or sys.stderr)
@@ -91,86 +102,84 @@ class LazyCommand(CommandParser):
     So a program starts quickly, and without the packages that only some of its commands need.
     """
 
-    def __init__(
-        self, module: str = "", common: Optional[argparse.ArgumentParser] = None, **keywords: Any
-    ) -> None:
-        super().__init__(**keywords)
-        self._module, self._common = module, common
+    def __init__(self, module: str = "", **keywords: Any) -> None:
+        super().__init__(**({"parents": []} if module else {}), **keywords)
+        self._module = module
 
     def load_options(self) -> None:
         """Import the module and add its options, unless that was done."""
-        if self._common is not None:
+        if self._module:
             import_module(self._module).add_options(self)
-            self._add_container_actions(self._common)
-            self._common = None
+            self._add_container_actions(common_options())
+            self._module = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.load_options()
         return super().parse_known_args(args, namespace)
 
 
-def add_commands(
-    parser: argparse.ArgumentParser,
-    package: str,
-    commands: Mapping[str, tuple[str, str]],
-    common: argparse.ArgumentParser,
-) -> None:
-    """Add the commands of a program: by name, the module in `package` and the help text."""
-    actions: Any = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=LazyCommand
-    )
-    for name, (module, text) in commands.items():
-        description = f"{text[0].upper()}{text[1:]}."
-        actions.add_parser(
-            name,
-            help=text,
-            description=description,
-            module=f"{package}.{module}",
-            common=common,
-        )
-
-
 def program_parser(
     program: str,
     description: str,
     examples: str,
-    common: argparse.ArgumentParser,
-    parser_class: type[CommandParser] = CommandParser,
+    package: str,
+    commands: Mapping[str, Mapping[str, tuple[str, str]]],
 ) -> CommandParser:
-    """The parser of a program, with the common options and `--version`."""
-    parser = parser_class(prog=program, description=description, epilog=examples, parents=[common])
-    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    """The parser of a program; its commands are in groups, by name: module in `package`, help."""
+    parser = CommandParser(prog=program, description=description, epilog=examples)
+    actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LazyCommand)
+    actions.groups = commands
+    for group in commands.values():
+        for name, (module, summary) in group.items():
+            add_action(actions, name, summary, module=f"{package}.{module}")
     return parser
 
 
+def add_action(actions: Any, name: str, summary: str, epilog: str = "", **keywords: Any) -> Any:
+    """Add a command or an action to `actions` (of add_subparsers); return its parser."""
+    description = f"{summary[0].upper()}{summary[1:]}."
+    return actions.add_parser(
+        name, help=summary, description=description, epilog=epilog, **keywords
+    )
+
+
+@cache
 def common_options() -> argparse.ArgumentParser:
     """A parent parser: the options that each program accepts before and after its subcommand."""
     parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    group = parser.add_argument_group("common options")
-    group.add_argument("--config", metavar="FILE", help="read this sam.toml")
-    group.add_argument(
-        "-v", dest="verbosity", action="store_const", const=1, help="also log debug messages"
+    add = parser.add_argument_group("common options").add_argument
+    add(
+        "--config",
+        metavar="FILE",
+        help="the configuration file (default: $SAM_CONFIG, else the first of ./sam.toml,"
+        " ~/.config/sam/sam.toml and /etc/sam/sam.toml)",
     )
-    group.add_argument(
-        "-q",
+    add(
+        *("-v", "--verbose"),
+        dest="verbosity",
+        action="store_const",
+        const=1,
+        help="also log debug messages",
+    )
+    add(
+        *("-q", "--quiet"),
         dest="verbosity",
         action="store_const",
         const=-1,
         help="log errors only, and do not report success",
     )
-    group.add_argument("--log-format", choices=["text", "json"], help="format of the log on stderr")
-    group.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    add("--log-format", choices=["text", "json"], help="format of the log on stderr")
+    add("--json", action="store_true", help="print the result as one JSON document")
+    add("-h", "--help", action="help", help="print this help")
+    add("-V", "--version", action=_Version, nargs=0, help="print the version")
     return parser
 
 
 class _Version(argparse.Action):
     """Prints the version like all other output: that never fails."""
 
-    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print_lines(f"{parser.prog} {VERSION}")
+        print_lines(f"{parser.prog.split()[0]} {VERSION}")
         parser.exit()
 
 

@@ -14,6 +14,13 @@ from datetime import date, datetime, time, timedelta, timezone
 from sam_pipeline.schema.times import LONGEST, format_time, parse_day, parse_duration, parse_time
 
 DAY = timedelta(days=1)
+FORMS = {
+    "TIME": "30d, 24h or 90s before now; now, today, yesterday, last-month, 2026-11 or 2026-11-07,"
+    " which begin at 00:00 UTC; or 2026-11-07T08:00Z",
+    "DAY": "2026-11-07, today, yesterday, or 30d for 30 days ago, in UTC",
+    "MONTH": "2026-11, this-month or last-month",
+}
+"""How to write them, by their placeholders in the help."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 

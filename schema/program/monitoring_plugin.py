@@ -12,11 +12,9 @@ from typing import Callable, NamedTuple, NoReturn, Optional
 
 from sam_pipeline.schema.program.command import (
     CommandParser,
-    common_options,
     number,
     print_json,
     print_lines,
-    program_parser,
     run,
 )
 from sam_pipeline.schema.program.wording import one_line
@@ -54,7 +52,7 @@ def plugin_parser(
     program: str, description: str, examples: str, thresholds: Sequence[PluginThreshold]
 ) -> CommandParser:
     """The parser of a plugin, with the options of its thresholds."""
-    parser = program_parser(program, description, examples, common_options(), PluginParser)
+    parser = PluginParser(prog=program, description=description, epilog=examples)
     for name, meaning, *defaults in thresholds:
         for level, default in zip(("warning", "critical"), defaults):
             shown = "never" if default is None else f"{default:g}"

@@ -62,7 +62,7 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a Spark setting; repeatable",
+        help="a Spark setting",
     )
 
 

@@ -38,7 +38,6 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.moments import moment_argument
-from sam_pipeline.schema.program.pager import paged
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
 from sam_pipeline.schema.records import reasons as schema_reasons
@@ -116,7 +115,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return action
 
     action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
-    _add_selection(action, OPEN, f"print all, not only the newest {LISTED}, without a pager")
+    _add_selection(action, OPEN, f"print all, not only the newest {LISTED}")
     _add_state(action)
     action.add_argument(
         "--by",
@@ -153,7 +152,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_header,
         action="append",
         default=[],
-        help="set a header, or remove it with K=, without opening an editor (repeatable)",
+        help="set a header, or remove it with K=, without opening an editor",
     )
     action.add_argument("--replay", action="store_true", help="load the new letter afterwards")
     _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), OPEN)
@@ -227,10 +226,8 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print_json_array(asdict(letter) for page in pages for letter in page)
         return OK
-    with paged(not args.everything) as write:
-        for lines in letter_tables(pages, states=selected.state != OPEN):
-            if not write(lines):
-                return OK
+    for lines in letter_tables(pages, states=selected.state != OPEN):
+        print_lines(*lines)
     if limit < NO_LIMIT and (total := number_of_dead_letters(engine, selected)) > limit:
         which = "newest" if args.after is None else "next"
         text = "showing the %s %d of %d dead letters; --all lists all, --after ID the next ones"
@@ -251,16 +248,14 @@ def run_show(args: argparse.Namespace) -> int:
             print_json_array(map(document, contents))
         return OK
     printed = 0
-    with paged(not args.everything) as write:
-        for index, content in enumerate(contents):
-            if printed >= SHOWN_BYTES and not args.everything:
-                shown = "showing the first %d of %d dead letters; --all shows all"
-                logger.info(shown, index, len(ids))
-                break
-            lines = letter_lines(content, args.everything)
-            if not write([*["", ""] * bool(index), *lines]):
-                break
-            printed += sum(map(len, lines))
+    for index, content in enumerate(contents):
+        if printed >= SHOWN_BYTES and not args.everything:
+            shown = "showing the first %d of %d dead letters; --all shows all"
+            logger.info(shown, index, len(ids))
+            break
+        lines = letter_lines(content, args.everything)
+        print_lines(*["", ""] * bool(index), *lines)
+        printed += sum(map(len, lines))
     return OK
 
 

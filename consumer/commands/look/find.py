@@ -100,7 +100,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="also search this directory queue; may be repeated",
+        help="also search this directory queue",
     )
     parser.set_defaults(handler=run_find)
 

@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=text_argument,
         action="append",
         default=[],
-        help="print only messages of these classes, for example 'service*' (repeatable)",
+        help="print only messages of these classes, for example 'service*'",
     )
     parser.add_argument(
         "--broker",
@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_broker,
         action="append",
         default=[],
-        help="look at this broker or spool instead of all configured ones (repeatable)",
+        help="look at this broker or spool instead of all configured ones",
     )
     parser.add_argument(
         "--destination",
@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_destination,
         action="append",
         default=[],
-        help="look at this topic or queue instead of the configured ones (repeatable)",
+        help="look at this topic or queue instead of the configured ones",
     )
     add_limits(parser)
     parser.add_argument(

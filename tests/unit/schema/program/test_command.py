@@ -25,9 +25,8 @@ from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
 
 
 def parser() -> argparse.ArgumentParser:
-    common = command.common_options()
-    main = command.CommandParser(prog="sam-x", parents=[common])
-    main.add_subparsers(dest="what", required=True).add_parser("do", parents=[common])
+    main = command.CommandParser(prog="sam-x")
+    main.add_subparsers(dest="what").add_parser("do")
     return main
 
 
@@ -52,8 +51,8 @@ USAGE = {
 def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
     argv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = command.program_parser("sam-x", "", "", command.common_options())
-    do = main.add_subparsers(metavar="COMMAND", required=True).add_parser("do")
+    main = command.CommandParser(prog="sam-x")
+    do = main.add_subparsers(metavar="COMMAND").add_parser("do")
     do.advice = "write -- first"
     do.add_argument("--colour", required=True)
     do.add_argument("--size")
@@ -69,6 +68,70 @@ def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
     with pytest.raises(SystemExit):
         command.run("sam-x", do, ["--", "plugin", "--color"], lambda args: 0)
     assert "mean" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> command.CommandParser:
+    """Two groups of commands; `do` has examples that are wider than a narrow terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    main = command.CommandParser(prog="sam-x", description="Do things.")
+    actions = main.add_subparsers(metavar="COMMAND")
+    actions.groups = {"work": {"do": ()}, "look": {"see": ()}}
+    do = command.add_action(actions, "do", "do a thing", EPILOG)
+    do.add_argument("--since", metavar="TIME", action="append", help="from this time on")
+    command.add_action(actions, "see", "see a thing")
+    return main
+
+
+EPILOG = """\
+examples:
+  sam-x do --since yesterday          all that was done since yesterday
+  sam-x do --since 2026-11-07T08:00Z --since 2026-11-07T08:01Z
+
+A paragraph whose lines are as long as the source allows is wrapped again, at the width of the
+terminal.
+
+where:
+  here     a list, with a text that does not fit behind its term in one line
+"""
+
+
+def test_a_bare_program_prints_its_commands_in_groups(
+    program: command.CommandParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", program, [], lambda args: 0)
+
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out) == (64, "")
+    assert "work:\n  do   do a thing\n\nlook:\n  see  see a thing\n" in err
+
+
+@pytest.mark.parametrize("argv", ["do --help", "help do", "do -h --json"])
+def test_help_has_the_forms_of_times_and_fits_in_the_terminal(
+    program: command.CommandParser, argv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", program, argv.split(), lambda args: 0)
+
+    out = capsys.readouterr().out
+    assert not caught.value.code
+    assert max(map(len, out.splitlines())) <= 60
+    assert "from this time on; may be repeated" in " ".join(out.split())
+    assert "  TIME " in out and "$SAM_CONFIG" in out
+    assert "  # all that was done since yesterday\n  sam-x do --since yesterday\n" in out
+    assert "T08:00Z \\\n      --since" in out
+    assert "allows is\nwrapped again" in out
+    assert "a list, with a text that does not\n   " in out
+
+
+def test_help_of_a_program_names_environment_files_and_exit_codes(
+    program: command.CommandParser,
+) -> None:
+    text = program.format_help()
+
+    for line in ("SAM_<SECTION>_<KEY> ", "./sam.toml, ~/.config", "78 ", "`sam-x help COMMAND`"):
+        assert line in text
 
 
 def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,322 @@
+"""Help texts, in sections, and what a usage error probably means; imported only to print them.
+
+The text after the options (`epilog`) consists of paragraphs and lists, such as examples:
+
+    examples:
+      sam-consume status
+      sam-consume run --drain       load all waiting messages, then stop
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from textwrap import wrap
+from typing import NamedTuple
+
+from sam_pipeline.schema.program.moments import FORMS
+from sam_pipeline.schema.program.wording import did_you_mean
+
+COMMON = "common options"
+EXAMPLES = ("examples", "example")
+MAX_WIDTH = 100
+TERM_WIDTH = 24
+_GAP = r"\s{2,}"
+"""Between the term of an item and its explanation."""
+_WORD = r"""(?:"[^"]*"|'[^']*'|\S)+"""
+
+
+class Item(NamedTuple):
+    """A command or a term, and what explains it."""
+
+    term: str
+    text: str
+
+
+class Section(NamedTuple):
+    """Paragraphs, then items; a section without a title continues the one before."""
+
+    title: str
+    paragraphs: Sequence[str]
+    items: Sequence[Item] = ()
+
+
+ABOUT_PROGRAMS = (
+    Section(
+        "environment",
+        (),
+        (
+            Item("SAM_CONFIG", "the configuration file, unless --config names one"),
+            Item(
+                "SAM_<SECTION>_<KEY>",
+                "a key of it in capitals, such as SAM_DATABASE_URL; lists are separated by commas",
+            ),
+        ),
+    ),
+    Section(
+        "files",
+        (),
+        (
+            Item(
+                "./sam.toml, ~/.config/sam/sam.toml, /etc/sam/sam.toml",
+                "the configuration: the first of them that exists, and conf.d/*.toml beside it",
+            ),
+        ),
+    ),
+    Section(
+        "exit codes",
+        (),
+        (
+            Item("0", "success"),
+            Item("64", "wrong usage"),
+            Item("65", "some input was bad; the rest was done"),
+            Item("66", "no such file"),
+            Item("69", "a service cannot be reached"),
+            Item("70", "a bug"),
+            Item("73, 74", "a file cannot be created; cannot be written"),
+            Item("75", "not now: try again later"),
+            Item("77", "no permission"),
+            Item("78", "the configuration or the schema is wrong"),
+        ),
+    ),
+)
+
+
+def _columns() -> int:
+    """The width of the terminal, at most MAX_WIDTH."""
+    try:
+        width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) or 80
+    except (OSError, ValueError):
+        width = 80
+    return min(max(width, 40), MAX_WIDTH)
+
+
+def help_text(parser: argparse.ArgumentParser) -> str:
+    """All of the help."""
+    return _shown(parser, [*sections(parser), *about(parser)])
+
+
+def commands_text(parser: argparse.ArgumentParser) -> str:
+    """How to call the program, and its commands."""
+    return _shown(parser, [*command_sections(parser), _more(parser)])
+
+
+def usage(parser: argparse.ArgumentParser, width: int = 100_000) -> str:
+    """How to call a command, without the common options."""
+    formatter = argparse.HelpFormatter(parser.prog, width=width)
+    actions = [action for action in parser._actions if action not in common_actions(parser)]
+    formatter.add_usage(parser.usage, actions, parser._mutually_exclusive_groups)
+    return formatter.format_help().strip()
+
+
+def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
+    """Description, commands, and options, the common ones last; then the text after the options."""
+    yield from parsed(str(parser.description or ""))
+    yield from command_sections(parser)
+    groups = {str(group.title): group for group in parser._action_groups}
+    common = groups.pop(COMMON, None)
+    for title, group in groups.items():
+        items = _options(parser, group)
+        if items:
+            title = title.removeprefix("positional ")
+            yield Section(title, [group.description] if group.description else [], items)
+    metavars = [action.metavar for action in parser._actions]
+    if forms := [Item(name, text) for name, text in FORMS.items() if name in metavars]:
+        yield Section("dates and times", (), forms)
+    if common:
+        yield Section(COMMON, (), _options(parser, common))
+    yield from parsed(parser.epilog or "")
+
+
+def _options(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[Item]:
+    return [
+        Item(invocation(action), explanation(parser, action))
+        for action in group._group_actions
+        if not isinstance(action, argparse._SubParsersAction)
+    ]
+
+
+def command_sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
+    """The commands by their groups."""
+    for action in subparsers(parser):
+        texts = {command.dest: command.help or "" for command in action._choices_actions}
+        groups = getattr(action, "groups", {f"{str(action.metavar).lower()}s": texts})
+        for title, names in groups.items():
+            yield Section(title, (), [Item(name, texts[name]) for name in names])
+
+
+def about(parser: argparse.ArgumentParser) -> Iterator[Section]:
+    """The end of the help of a program with commands."""
+    if any(subparsers(parser)):
+        yield _more(parser)
+        yield from () if " " in parser.prog else ABOUT_PROGRAMS
+
+
+def _more(parser: argparse.ArgumentParser) -> Section:
+    what = next(subparsers(parser)).metavar
+    return Section("", [f"`{parser.prog} help {what}` describes one of them."])
+
+
+def common_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [
+        action
+        for group in parser._action_groups
+        if group.title == COMMON
+        for action in group._group_actions
+    ]
+
+
+def subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAction]:  # type: ignore[type-arg]
+    return (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+
+
+def invocation(action: argparse.Action) -> str:
+    """`-q, --quiet`, `--config FILE`, `ID`."""
+    if not action.option_strings:
+        return str(action.metavar or action.dest)
+    value = argparse.HelpFormatter("")._format_args(action, action.dest.upper())
+    return f"{', '.join(action.option_strings)} {value}".rstrip()
+
+
+def explanation(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """The help of an option or argument, and whether it may be repeated."""
+    text = argparse.HelpFormatter(parser.prog)._expand_help(action) if action.help else ""
+    return f"{text}; may be repeated" if isinstance(action, argparse._AppendAction) else text
+
+
+def parsed(text: str) -> Iterator[Section]:
+    """The paragraphs and lists of a text; a list has the line before it as its title."""
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        title = ""
+        for indented, group in groupby(block.splitlines(), lambda line: line.startswith("  ")):
+            lines = list(group)
+            if indented:
+                yield Section(title, (), list(_items(lines)))
+            elif len(lines) == 1 and lines[0].endswith(":"):
+                title = lines[0][:-1]
+            else:
+                yield Section("", [" ".join(lines)])
+
+
+def _items(lines: Sequence[str]) -> Iterator[Item]:
+    """The items of an indented block: lines that are indented deeper continue the one before."""
+    item = Item("", "")
+    for line in lines:
+        if item.term.endswith("\\"):
+            item = Item(f"{item.term[:-1].rstrip()} {line.strip()}", "")
+        elif re.match(r"  \S", line):
+            if item.term:
+                yield item
+            item = Item(*[*re.split(_GAP, line.strip(), maxsplit=1), ""][:2])
+        else:
+            item = Item(item.term, f"{item.text} {line.strip()}".strip())
+    yield item
+
+
+def _shown(parser: argparse.ArgumentParser, shown: Sequence[Section]) -> str:
+    width = _columns()
+    terms = [term for title, _, items in shown for term, _ in items if title not in EXAMPLES]
+    column = min(max(map(len, terms), default=0) + 4, TERM_WIDTH)
+    lines = [usage(parser, width)]
+    for title, paragraphs, items in shown:
+        lines += ["", *([f"{title}:"] if title else [])]
+        lines += [line for text in paragraphs for line in wrap(text, width, break_on_hyphens=False)]
+        if title in EXAMPLES:
+            lines += example_lines(items, width)
+        else:
+            for item in items:
+                lines += _item_lines(item, column, width)
+    return "\n".join([*lines, ""])
+
+
+def _item_lines(item: Item, column: int, width: int) -> list[str]:
+    term, *others = f"  {item.term}", *wrap(item.text, width - column, break_on_hyphens=False)
+    if others and len(term) < column - 1:
+        term = term.ljust(column) + others.pop(0)
+    return [term, *(" " * column + line for line in others)]
+
+
+def example_lines(items: Sequence[Item], width: int) -> list[str]:
+    """Commands, with comments at the right if all fit there, otherwise above."""
+    column = max((len(term) for term, text in items if text), default=0) + 4
+    if all(len(term) + 2 <= width and column + len(text) <= width for term, text in items):
+        return [f"  {term}".ljust(column * bool(text)) + text for term, text in items]
+    return [
+        f"  {line}"
+        for term, text in items
+        for line in [*[f"# {line}" for line in wrap(text, width - 4)], *folded(term, width - 2)]
+    ]
+
+
+def folded(command: str, width: int) -> list[str]:
+    """A shell command in lines that fit, each but the last ended by a backslash.
+
+    A line is broken before an option, a redirection or a pipe if possible, never inside quotes.
+    """
+    units: list[str] = []
+    for word in re.findall(_WORD, command):
+        is_value = units and units[-1].startswith("-") and not word.startswith(("-", "|", "<", ">"))
+        if is_value and len(units[-1]) + len(word) < width - 7:
+            units[-1] += f" {word}"
+        else:
+            units.append(word)
+    lines = [""]
+    for unit in units:
+        if lines[-1] and len(lines[-1]) + len(unit) > width - 3:
+            lines[-1] += " \\"
+            lines.append(f"    {unit}")
+        else:
+            lines[-1] += f" {unit}" if lines[-1] else unit
+    return lines
+
+
+UNRECOGNIZED = "unrecognized arguments"
+
+
+def explained(
+    parser: argparse.ArgumentParser, given: Sequence[str], message: str, advice: str
+) -> str:
+    """The message of argparse, and the name that was probably meant.
+
+    `advice` says what to write instead of unknown options that no `--` precedes.
+    """
+    commands = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
+    if commands:
+        command = next((argument for argument in given if argument in commands.choices), "")
+        for option in _unknown_options(parser, given, end=command):
+            if near_option := _near_option(parser, option):
+                return f"unknown option {option}: {near_option}"
+            name = command or commands.metavar
+            return f"{option} belongs after the command: {parser.prog} {name} {option} …"
+        suggestions = [
+            did_you_mean(argument, commands.choices)
+            for argument in given
+            if message.startswith(f"argument {commands.metavar}: invalid choice: {argument!r}")
+        ]
+        return "; ".join([message, *filter(None, suggestions)])
+    unknown = _unknown_options(parser, given, end="--")
+    hints = [f"{option}: {near}" for option in unknown if (near := _near_option(parser, option))]
+    if advice and UNRECOGNIZED in message and "--" not in given:
+        hints.append(advice)
+    return "; ".join([message, *hints])
+
+
+def _unknown_options(
+    parser: argparse.ArgumentParser, given: Sequence[str], end: str
+) -> Iterator[str]:
+    """The long options before `end` that the parser does not know."""
+    for argument in given:
+        if argument == end:
+            return
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in parser._option_string_actions:
+            yield name
+
+
+def _near_option(parser: argparse.ArgumentParser, option: str) -> str:
+    """`did you mean --flavour?`; empty if no option is similar."""
+    known = [name[2:] for name in parser._option_string_actions if name.startswith("--")]
+    return did_you_mean(option[2:], known).replace("mean ", "mean --", 1)
