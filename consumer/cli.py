@@ -29,7 +29,10 @@ COMMANDS = {
     "load": {
         "run": ("run", "load messages until stopped"),
         "check": ("check", "report all problems of the configuration and the database"),
-        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "config": (
+            "check:add_config_options",
+            "show each key of the configuration, and where its value comes from",
+        ),
         "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
     },
     "look": {

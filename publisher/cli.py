@@ -36,7 +36,10 @@ COMMANDS = {
     "operate": {
         "spool": ("spool", "inspect, repair or drain the spool"),
         "check": ("check", "report all problems of configuration, files and brokers"),
-        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "config": (
+            "check:add_config_options",
+            "show each key of the configuration, and where its value comes from",
+        ),
         "key": ("key", "make or show the key that signs messages"),
         "load-test": (
             "load_test",

@@ -46,7 +46,10 @@ COMMANDS = {
     },
     "maintain": {
         "profile": ("profile", "check profiles, and say what they count"),
-        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "config": (
+            "profile:add_config_options",
+            "show each key of the configuration, and where its value comes from",
+        ),
     },
 }
 """The module in `commands` and the help text of each command, in groups."""

@@ -50,7 +50,7 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
 
 
 def examine_report(args: argparse.Namespace) -> Findings:
-    """The values and problems of `[report]`, for `config show`."""
+    """The values and problems of `[report]`, for `config`."""
     return examine(ReportConfig, SECTION, args.config, os.environ)
 
 

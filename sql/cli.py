@@ -45,7 +45,10 @@ COMMANDS = {
             "list the message classes: views that accept inserts, their columns and problems",
         ),
         "sql": ("sql", "print the SQL of an upgrade, for a DBA"),
-        "config": ("config", "show each key of the configuration, and where its value comes from"),
+        "config": (
+            "check:add_config_options",
+            "show each key of the configuration, and where its value comes from",
+        ),
     },
     "data": {
         "import": ("imports.files", "load records and tables from files"),

@@ -18,8 +18,8 @@ from sam_pipeline.consumer.commands.door_check import (
 )
 from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
 from sam_pipeline.consumer.monitoring.observer import certificate_lives
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import is_relay, load_consumer
+from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
+from sam_pipeline.consumer.settings.load import examine_consumer, is_relay, load_consumer
 from sam_pipeline.consumer.sinks.relay import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
@@ -39,6 +39,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.spool.inspection import unusable_quarantine, writable_by_others
 
 EXAMPLES = """\
@@ -66,6 +67,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_targets(parser)
     parser.set_defaults(handler=run_check, usage_error=parser.error)
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """The command `config`."""
+
+    def parts(args: argparse.Namespace) -> list[show.Part]:
+        consumer = show.Part(SECTION, ConsumerConfig, examine_consumer(args))
+        try:
+            from sam_pipeline.sql.database.config import database_part
+        except ImportError:  # a relay needs no database
+            return [consumer]
+        return [consumer, database_part(args)]
+
+    show.add_options(parser, parts)
 
 
 def run_check(args: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ that is given twice is an error. A file of another name has no fragments.
 
 A relative path is relative to the file that names it. An unknown key is an error, and all errors
 are reported at once, with file and line. `check` of `sam-publish`, `sam-consume` and `sam-db` looks
-for problems; `config show --origin` of each program prints every key, its value, and where that
+for problems; `config --origin` of each program prints every key, its value, and where that
 comes from.
 
 Secrets belong into files of their own, with mode 0600. A `sam.toml` or a fragment that contains a

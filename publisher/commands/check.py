@@ -37,6 +37,7 @@ from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
+from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.files import no_file_found
 from sam_pipeline.schema.settings.section import Findings
@@ -74,6 +75,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="topic or queue of the check messages (default: that of results)",
     )
+    add_broker_options(parser)
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """The command `config`."""
+
+    def parts(args: argparse.Namespace) -> list[show.Part]:
+        config, findings = examine_config(args.config, flags_of(args))
+        findings.values.setdefault("state", config.state)
+        findings.values.setdefault("spool", config.spool)
+        return [show.Part(SECTION, PublisherConfig, findings)]
+
+    show.add_options(parser, parts)
     add_broker_options(parser)
 
 

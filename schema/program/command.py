@@ -109,7 +109,8 @@ class LazyCommand(CommandParser):
     def load_options(self) -> None:
         """Import the module and add its options, unless that was done."""
         if self._module:
-            import_module(self._module).add_options(self)
+            name, _, function = self._module.partition(":")
+            getattr(import_module(name), function or "add_options")(self)
             self._add_container_actions(common_options())
             self._module = ""
 
@@ -125,7 +126,11 @@ def program_parser(
     package: str,
     commands: Mapping[str, Mapping[str, tuple[str, str]]],
 ) -> CommandParser:
-    """The parser of a program; its commands are in groups, by name: module in `package`, help."""
+    """The parser of a program, with its commands in groups.
+
+    Each has the name of its module in `package`, and a summary. The module has a function
+    `add_options`, unless another one is named as `MODULE:FUNCTION`.
+    """
     parser = CommandParser(prog=program, description=description, epilog=examples)
     actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LazyCommand)
     actions.groups = commands

@@ -3,7 +3,7 @@
     class ArchiveConfig(Settings):
         keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
 
-Files, variables and options are read and checked by these declarations; `config show`, the tables
+Files, variables and options are read and checked by these declarations; `config`, the tables
 of the documentation and sam.toml(5) list them. A name ends with its unit, such as `_s`.
 """
 

@@ -1,12 +1,12 @@
-"""`config show`: each key with its value and where that comes from; passwords are masked."""
+"""`config`: each key with its value and where that comes from; passwords are masked."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
@@ -41,20 +41,22 @@ class Setting(NamedTuple):
     origin: str
 
 
-def add_options(parser: argparse.ArgumentParser, program: str) -> None:
-    """The description of the command `config`, and its action."""
+def add_options(
+    parser: argparse.ArgumentParser, parts_of: Callable[[argparse.Namespace], Sequence[Part]]
+) -> None:
+    """The command `config` of a program, whose sections are those of `parts_of`."""
     parser.description = DESCRIPTION
-    commands = ("show", "show --origin", "show --origin --json")
-    parser.epilog = "\n".join(["examples:", *(f"  {program} config {text}" for text in commands)])
-    parser.add_argument("action", choices=["show"], metavar="show", help="print the configuration")
+    commands = (parser.prog, f"{parser.prog} --origin", f"{parser.prog} --origin --json")
+    parser.epilog = "\n  ".join(["examples:", *commands])
     parser.add_argument(
         "--origin",
         action="store_true",
         help="also print where each value is from: file and line, variable, option or default",
     )
+    parser.set_defaults(handler=lambda args: show(args, parts_of(args)))
 
 
-def show(args: argparse.Namespace, *parts: Part) -> int:
+def show(args: argparse.Namespace, parts: Sequence[Part]) -> int:
     """Print the settings of all sections.
 
     Raises:

@@ -123,5 +123,5 @@ def require_store(args: argparse.Namespace) -> tuple[ArchiveConfig, Store]:
 
 
 def archive_part(args: argparse.Namespace) -> Part:
-    """The section for `config show`."""
+    """The section for `config`."""
     return Part(SECTION, ArchiveConfig, examine(ArchiveConfig, SECTION, args.config, os.environ))

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.settings import show
+from sam_pipeline.sql.archive.config import archive_part
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
-from sam_pipeline.sql.database.config import load_database, note_on_plain_text
+from sam_pipeline.sql.database.config import database_part, load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
+from sam_pipeline.sql.imports.feed_config import import_part
 from sam_pipeline.sql.topology.downtime import downtimes_without_endpoints
 from sam_pipeline.sql.topology.moments import wire_now
 
@@ -34,6 +37,13 @@ are not over apply to no endpoint of the topology: perhaps their sites or flavou
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
     command.set_defaults(handler=run_check)
+
+
+def add_config_options(command: argparse.ArgumentParser) -> None:
+    """The command `config`."""
+    show.add_options(
+        command, lambda args: [database_part(args), import_part(args), archive_part(args)]
+    )
 
 
 def run_check(args: argparse.Namespace) -> int:

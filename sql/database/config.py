@@ -66,7 +66,7 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
 
 
 def database_part(args: argparse.Namespace) -> Part:
-    """The section for `config show`; some commands need no database."""
+    """The section for `config`; some commands need no database."""
     findings = examine(OptionalDatabase, "database", args.config, os.environ)
     return Part("database", OptionalDatabase, findings)
 

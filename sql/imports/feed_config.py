@@ -236,7 +236,7 @@ def feed_of_files(args: argparse.Namespace, kind: str) -> FeedConfig:
 
 
 def import_part(args: argparse.Namespace) -> Part:
-    """The section for `config show`."""
+    """The section for `config`."""
     findings = examine(ImportConfig, SECTION, args.config, os.environ)
     if not findings.bad and None not in (feeds := findings.values.get("feed", ())):
         findings.problems += _problems(feeds)

@@ -1,4 +1,4 @@
-"""The configuration as the commands see it: its place, its variables, `config show`.
+"""The configuration as the commands see it: its place, its variables, `config`.
 
 For the reading of files and variables see tests/unit/schema/settings.
 """
@@ -30,7 +30,7 @@ SHOW = {
     "sam-db": "database.url",
     "sam-report": "report.profiles",
 }
-"""A key that `config show` of each program prints."""
+"""A key that `config` of each program prints."""
 
 Command = Callable[..., Answer]
 
@@ -124,7 +124,7 @@ def test_a_named_file_or_fragment_that_cannot_be_read_is_an_error(
 ) -> None:
     named = str(locked / "sam.toml")
     answers = [
-        process("sam-db", "--config", named, "config", "show"),
+        process("sam-db", "--config", named, "config"),
         process("sam-consume", "check", SAM_CONFIG=named),
         process(*RESULT, SAM_CONFIG=named),
     ]
@@ -155,11 +155,11 @@ def test_config_show_has_the_origin_of_each_value_and_hides_passwords(
     names = ("SAM_PUBLISHER_PASSWORD", "SAM_PUBLISHER_TOKEN", "SAM_CONSUMER_PASSWORD")
     known = dict.fromkeys(names, "hidden")
 
-    shown = command(program, "config", "show", "--origin", "--json", **known)
+    shown = command(program, "config", "--origin", "--json", **known)
     foreign = {"SAM_EXPERIMENT": "nova", "SAM_CLI_TELEMETRY": "0", "SAM_GROUP": "nova"}
-    near = command(program, "config", "show", SAM_PUBLSHER_BROKERS="x", **foreign, **known)
+    near = command(program, "config", SAM_PUBLSHER_BROKERS="x", **foreign, **known)
     file.write_text(fragment.read_text())
-    twice = command(program, "config", "show")
+    twice = command(program, "config")
 
     assert shown.code == 0, str(shown)
     assert "hidden" not in f"{shown}{near}{twice}"

@@ -115,7 +115,6 @@ consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.relay consume
   consumer.commands.arguments consumer.commands.door_check consumer.commands.files $DATABASE
   sql.loading sql.checks |
   sqlalchemy
-consumer.commands.config: $CONSUMER $DATABASE
 consumer.commands.letters.dead_letters: $CONSUMER consumer.commands.arguments
   consumer.commands.letters.tables consumer.commands.letters.editor $DATABASE sql.loading
   sql.topology | sqlalchemy

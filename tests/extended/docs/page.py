@@ -107,7 +107,7 @@ class Plan:
                 text = self._text(key)
                 secret = " ".join(re.findall(r'(?:password|token)_file = "([\w.-]+)"', text))
                 yield f"cat > valid.toml <<'END_OF_BLOCK'\n{text}END_OF_BLOCK\nchmod 600 valid.toml"
-                yield f"secrets {secret}\n{program} --config valid.toml config show > valid.out"
+                yield f"secrets {secret}\n{program} --config valid.toml config > valid.out"
         elif kind == "shows":
             self.shown += [self._text(key) for key in self._keys(rest.split())]
         else:

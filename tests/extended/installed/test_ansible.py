@@ -109,7 +109,7 @@ def test_a_worker_node_gets_its_package_and_its_fragments(control: Control) -> N
     output = control.play(WORKER)
 
     assert counts(output)["failed"] == 0, output
-    shown = control.machine.succeed("sam-publish config show --origin")
+    shown = control.machine.succeed("sam-publish config --origin")
     assert re.search(r"publisher\.brokers .*/etc/sam/conf\.d/10-brokers\.toml:3", shown)
     assert re.search(r"publisher\.record\.site +SITE-A +/etc/sam/conf\.d/20-site\.toml:3", shown)
 
