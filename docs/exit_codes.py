@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sam_pipeline.schema.program import command
 
 EXIT_CODES: Mapping[str, Mapping[int, str]] = {
-    "publisher": {
+    "sam-publish": {
         command.OK: "published, or stored in the spool",
         command.USAGE: "usage error",
         command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
@@ -32,7 +32,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.TERMINATED: "terminated: what was read is published or in the spool; `run` killed"
         " the plugin and published its result (other signals: 128 and their number)",
     },
-    "consumer": {
+    "sam-consume": {
         command.OK: "stopped on request; or drained, and every record is a row, or with `--to`"
         " every message was moved",
         command.USAGE: "usage",
@@ -53,7 +53,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.CONFIG: "configuration; no such database, or an [unsupported](upgrade.md) schema",
         command.INTERRUPTED: "interrupted (the daemon stops in order, with 0)",
     },
-    "database": {
+    "sam-db": {
         command.OK: "success; of `check` and `repair`: no problem remains",
         command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
         command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored."
@@ -75,7 +75,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         " schema; a problem remains",
         command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",
     },
-    "reports": {
+    "sam-report": {
         command.OK: "success, also if a day has no data or nothing is due",
         command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
         command.NO_INPUT: "no such profile, or no exclusion has that id",

@@ -17,39 +17,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.manual.completion import FILE_NAMES, scripts
-from deploy.manual.config_page import config_page
-from deploy.manual.parsers import MAKERS
-from deploy.manual.program_page import program_page
-from deploy.manual.roff import joined, title
-from sam_pipeline.schema.program.command import VERSION
-
-CONFIG = "sam.toml"
+from deploy.manual.pages import CONFIG, PAGES, page, section_of
+from deploy.manual.roff import joined
 
 
 def main() -> None:
     directory, *programs = sys.argv[1:]
-    write(Path(directory), programs or [*MAKERS, CONFIG])
+    write(Path(directory), programs or PAGES)
 
 
 def write(directory: Path, names: Iterable[str]) -> None:
     """Write the pages of programs, or of sam.toml, and the completion of the programs."""
-    for name in names:
-        section = 5 if name == CONFIG else 1
-        lines = config_page() if name == CONFIG else program_page(name)
-        head = title(name, section, date(), f"sam-pipeline {VERSION}")
-        page = directory / "man" / f"{name}.{section}"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(joined([*head, *lines]), encoding="ascii")
-        for shell, script in scripts(name).items() if section == 1 else ():
-            path = directory / FILE_NAMES[shell].format(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{script}\n", encoding="utf-8")
-
-
-def date() -> str:
-    """The day of the sources, as packagers set it."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    return datetime.fromtimestamp(int(epoch), UTC).date().isoformat() if epoch else ""
+    date = datetime.fromtimestamp(int(epoch), UTC).date().isoformat() if epoch else ""
+    for name in names:
+        texts = {f"man/{name}.{section_of(name)}": joined([*page(name, date)])}
+        if name != CONFIG:
+            texts |= {
+                FILE_NAMES[shell].format(name): f"{script}\n"
+                for shell, script in scripts(name).items()
+            }
+        for file, text in texts.items():
+            path = directory / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+
+from sam_pipeline.schema.program.help import EXAMPLES, Section, example_lines
 
 SPECIAL = {
     "\\": r"\e",
@@ -14,9 +16,10 @@ SPECIAL = {
     "^": r"\(ha",
     "~": r"\(ti",
 }
-HEADINGS = (".SH", ".SS")
 MARK = re.compile(r"`(?P<code>[^`]+)`|(?<!\w)\*(?P<name>[\w-]+)\*|\[(?P<text>[^]]+)\]\([^)]*\)")
 """Inline Markdown: code, the name of a thing, a link."""
+WIDTH = 69
+"""Of examples, so that they fit in 80 columns."""
 
 
 def plain(text: str) -> str:
@@ -31,40 +34,28 @@ def bold(text: str) -> str:
     return rf"\fB{plain(text)}\fR"
 
 
-def italic(text: str) -> str:
-    return rf"\fI{plain(text)}\fR"
-
-
 def inline(markdown: str) -> str:
     """A text with code in bold, names in italics, and only the text of links."""
     parts, end = [], 0
     for mark in MARK.finditer(markdown):
-        parts.append(plain(markdown[end : mark.start()]))
+        shown = bold(mark["code"]) if mark["code"] else plain(mark["text"] or "")
+        shown = rf"\fI{plain(mark['name'])}\fR" if mark["name"] else shown
+        parts += [plain(markdown[end : mark.start()]), shown]
         end = mark.end()
-        if mark["code"]:
-            parts.append(bold(mark["code"]))
-        else:
-            parts.append(italic(mark["name"]) if mark["name"] else plain(mark["text"]))
     return "".join([*parts, plain(markdown[end:])])
 
 
-def title(name: str, section: int, date: str, source: str) -> Iterator[str]:
-    """The first lines of a page: no hyphens, as they change options, and no wide gaps."""
-    yield ".nr HY 0"
-    yield f'.TH "{plain(name)}" {section} "{date}" "{plain(source)}" "SAM Pipeline"'
-    yield from (".nh", ".ad l")
-
-
-def heading(text: str) -> str:
-    return f'.SH "{plain(text.upper())}"'
-
-
-def subheading(text: str) -> str:
-    return f'.SS "{plain(text)}"'
-
-
-def paragraph(markdown: str) -> list[str]:
-    return [".PP", inline(markdown)]
+def usage(text: str) -> str:
+    """The term of an option, or a part of a synopsis: what is to be replaced is in italics."""
+    words = re.split(r"(-*\w[\w-]*)", text)
+    return "".join(
+        plain(word)
+        if number % 2 == 0
+        else rf"\fI{plain(word)}\fR"
+        if word.isupper()
+        else bold(word)
+        for number, word in enumerate(words)
+    )
 
 
 def definition(term: str, markdown: str) -> list[str]:
@@ -77,10 +68,21 @@ def literal(lines: Iterable[str]) -> list[str]:
     return [".PP", ".RS 4", ".EX", *map(plain, lines), ".EE", ".RE"]
 
 
-def joined(lines: Iterable[str]) -> str:
+def rendered(section: Section) -> list[str]:
+    """A part of the help: its title, paragraphs, and items or examples."""
+    title, paragraphs, items = section
+    lines = [".PP", f"{plain(title.capitalize())}:"] if title else []
+    lines += [line for text in paragraphs for line in (".PP", inline(text))]
+    if title not in EXAMPLES:
+        return lines + [line for item in items for line in definition(usage(item.term), item.text)]
+    return lines + literal(line[2:] for line in example_lines(items, WIDTH))
+
+
+def joined(lines: Sequence[str]) -> str:
     """The text of a page; a heading begins a paragraph by itself."""
-    kept: list[str] = []
-    for line in lines:
-        if line != ".PP" or not kept[-1].startswith(HEADINGS):
-            kept.append(line)
+    kept = [
+        line
+        for before, line in zip(["", *lines], lines, strict=False)
+        if line != ".PP" or not before.startswith((".SH", ".SS"))
+    ]
     return "\n".join([*kept, ""])
