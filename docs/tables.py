@@ -17,11 +17,13 @@ from docs import scale_tables
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.exit_codes import EXIT_CODES
 from docs.reasons import dead_letter_reasons
-from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import (
+    BrokerConfig,
+    DoorConfig,
+    SilenceConfig,
+    SubscriptionConfig,
+)
 from sam_pipeline.publisher.commands import nagios
 from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule

@@ -107,7 +107,10 @@ class Publisher:
             destination = self.config.destination_of(self.config.message_class)
             if problem := problem_of_destination(destination):
                 raise ConfigError([problem])
-            self.config.require_signer()
+            if self.config.signing_key_file:
+                from sam_pipeline.publisher.delivery.signing import signer_of  # 15 ms
+
+                signer_of(self.config.signing_key_file)
         self.published = 0
         self.spooled = 0
         self.last = Publication()

@@ -9,16 +9,17 @@ import sys
 from pathlib import Path
 
 from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, one_of
-from sam_pipeline.schema.settings.section import Findings, examine, load
+from sam_pipeline.schema.settings.section import load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
-SECTION = "report"
 DATABASE, ARCHIVE, AUTO = "database", "archive", "auto"
 SOURCES = (DATABASE, ARCHIVE, AUTO)
 
 
 class ReportConfig(Settings):
     """What `sam-report run` computes by default, and how long it waits for Spark."""
+
+    SECTION = "report"
 
     profiles: tuple[Path, ...] = config_key(
         "the files of the profiles that `sam-report run` computes", default=()
@@ -38,20 +39,10 @@ class ReportConfig(Settings):
 
 
 def load_report(args: argparse.Namespace) -> ReportConfig:
-    """The section `[report]`; options on the command line override it.
-
-    Raises:
-        ConfigError: all problems of the section.
-    """
-    profiles = getattr(args, "profile", None)
-    profiles = tuple(profiles) if profiles else None
+    """The section `[report]`, and the options that override it; a ConfigError has all problems."""
+    profiles = tuple(getattr(args, "profile", None) or ()) or None
     source = getattr(args, "source", None)
-    return load(ReportConfig, SECTION, args.config, os.environ, profiles=profiles, source=source)
-
-
-def examine_report(args: argparse.Namespace) -> Findings:
-    """The values and problems of `[report]`, for `config`."""
-    return examine(ReportConfig, SECTION, args.config, os.environ)
+    return load(ReportConfig, args.config, profiles=profiles, source=source)
 
 
 def find_java() -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.consumer.settings.relay_targets import problem_of_target
+from sam_pipeline.consumer.settings.config import problem_of_target
 from sam_pipeline.schema.program.command import whole_number
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.commands.door_check import (
@@ -18,7 +19,7 @@ from sam_pipeline.consumer.commands.door_check import (
 )
 from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
 from sam_pipeline.consumer.monitoring.observer import certificate_lives
-from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer, is_relay, load_consumer
 from sam_pipeline.consumer.sinks.relay import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
@@ -40,6 +41,7 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.settings import show
+from sam_pipeline.schema.settings.section import Findings, examine
 from sam_pipeline.schema.spool.inspection import unusable_quarantine, writable_by_others
 
 EXAMPLES = """\
@@ -72,15 +74,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_config_options(parser: argparse.ArgumentParser) -> None:
     """The command `config`."""
 
-    def parts(args: argparse.Namespace) -> list[show.Part]:
-        consumer = show.Part(SECTION, ConsumerConfig, examine_consumer(args))
+    def sections(args: argparse.Namespace) -> Iterator[Findings[Any]]:
+        yield examine_consumer(args)
         try:
-            from sam_pipeline.sql.database.config import database_part
+            from sam_pipeline.sql.database.config import OptionalDatabase
         except ImportError:  # a relay needs no database
-            return [consumer]
-        return [consumer, database_part(args)]
+            return
+        yield examine(OptionalDatabase, args.config)
 
-    show.add_options(parser, parts)
+    show.add_options(parser, sections)
 
 
 def run_check(args: argparse.Namespace) -> int:

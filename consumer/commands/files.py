@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sam_pipeline.consumer.commands.door_check import door_problems
-from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.door.access import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
@@ -71,7 +71,7 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
     except ConfigError as error:
         yield from error.problems
     try:
-        secret_of(SECTION, "password", config.password_file).read()
+        secret_of(config.SECTION, "password", config.password_file).read()
         for broker in (*config.network_brokers, *config.targets):
             reached = config.target_of(broker)
             reached.password.read()

@@ -16,7 +16,7 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     is_alive,
     read_state,
 )
-from sam_pipeline.consumer.settings.load import load_identity
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
     CRITICAL,
@@ -85,7 +85,7 @@ def make_parser() -> CommandParser:
 def check_consumer(args: argparse.Namespace) -> int:
     """Print the state in one line; an error is UNKNOWN, since monitoring ignores standard error."""
     try:
-        config = load_identity(args)
+        config = examine_consumer(args, args.instance).only("name", "broker_urls")
         snapshot = read_state(config.state_directories, config.process_name)
     except Exception as error:
         return failure(args, SUBJECT, error)

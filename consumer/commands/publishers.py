@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.settings.load import policy_path
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
@@ -73,7 +73,7 @@ def run_publishers(args: argparse.Namespace) -> int:
     engine = open_database(args, READER)
     said = list(_read(engine, since))
     if args.suggest:
-        path = policy_path(args)
+        path = examine_consumer(args).only("publishers").publishers
         policy = load_policy(path) if path else None
         print_lines(
             f"# Received from {format_time(since)} to {format_time(utc_now())}. Delete what a",

@@ -278,7 +278,7 @@ def _opened_sink(process: _Process, settings: Setup) -> Iterator[Sink]:
         config.process_name,
         state,
         attempts,
-        held if config.reads_network else None,
+        held if config.network_brokers else None,
         settings.policy_read,
     )
     with closing(held), closing(sink):

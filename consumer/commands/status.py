@@ -18,7 +18,7 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     read_state,
     to_document,
 )
-from sam_pipeline.consumer.settings.load import load_identity
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.messages.counts import listed
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural
@@ -57,7 +57,7 @@ def run_status(args: argparse.Namespace) -> int:
     Raises:
         NoState: no daemon has written a state file; not with --json.
     """
-    config = load_identity(args)
+    config = examine_consumer(args, args.instance).only("name", "broker_urls")
     try:
         snapshot = read_state(config.state_directories, config.process_name)
     except NoState as error:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.consumer.settings.load import tokens_path
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import TOKEN, token_identity
 from sam_pipeline.schema.identity.keys import problem_of_name
@@ -74,7 +74,7 @@ def name_argument(text: str) -> str:
 
 
 def run_token(args: argparse.Namespace) -> int:
-    path = args.file or tokens_path(args)
+    path = args.file or examine_consumer(args).only("door").door.tokens_file
     if path is None:
         text = "which file? Name it with --file, or set tokens_file in [consumer.door]"
         raise ConfigError([text], USAGE)

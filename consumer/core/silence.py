@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.consumer.settings.tables import SilenceConfig
 
 TOLERANCE = 10
 """A gap is ignored if the limit for silence is longer by this factor."""

@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
 from sam_pipeline.consumer.process.listening import is_rebound
-from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
+from sam_pipeline.consumer.settings.config import MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.secret_file import read_secret

@@ -17,8 +17,6 @@ from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot, read_state, state_path, write_state
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.metrics_address import MAX_PORT, MetricsAddress
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.systemd import Notifier
 
 TICK_S = 1.0
@@ -34,11 +32,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) -> Iterator[None]:
-    """Report about once a second inside the block, and at its end how it ended.
-
-    Raises:
-        ConfigError: the port number of the metrics would be too high.
-    """
+    """Report about once a second inside the block, and at its end how it ended."""
     try:
         previous = read_state([config.state_directory], config.process_name)
     except NoState:
@@ -49,20 +43,11 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
         if config.metrics_address:
             from sam_pipeline.consumer.monitoring.metrics import MetricsPort, Readers
 
-            address = address_of(config.metrics_address, config.instance)
             readers = Readers(config.metrics_tls_files, config.metrics_token_file)
-            stack.enter_context(closing(MetricsPort(address, observer.snapshot, readers)))
+            port = MetricsPort(config.metrics_address, observer.snapshot, readers)
+            stack.enter_context(closing(port))
         stack.enter_context(Reporter(observer, request, config.state_directory, notifier))
         yield
-
-
-def address_of(base: MetricsAddress, instance: int | None) -> MetricsAddress:
-    """The metrics address of one instance; raises ConfigError if the port number is too high."""
-    port = base.port + (instance or 0)
-    if port > MAX_PORT:
-        problem = f"{base.port} and instance {instance} make {port}, above {MAX_PORT}"
-        raise ConfigError([f"[consumer] metrics_listen: {problem}"])
-    return base._replace(port=port)
 
 
 class Reporter:

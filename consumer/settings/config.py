@@ -7,44 +7,50 @@ environment.
 from __future__ import annotations
 
 import pwd
+from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from sam_pipeline.consumer.settings.broker_config import BrokerConfig
-from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.metrics_address import (
-    MetricsAddress,
-    check_address,
-    parse_address,
+from sam_pipeline.consumer.settings.tables import (
+    BrokerConfig,
+    DoorConfig,
+    SilenceConfig,
+    SubscriptionConfig,
+    problem_of_source,
+    url_of,
 )
-from sam_pipeline.consumer.settings.relay_targets import check_targets
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig, problem_of_source
-from sam_pipeline.schema.identity.identity import BROKER
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import (
     LISTEN,
     SPOOL,
     STOMP,
     Broker,
+    is_loopback,
     parse_broker,
 )
 from sam_pipeline.schema.net.target import Target, TlsFiles
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.settings.broker import SectionKeys, target_of
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
+    between,
     certificate_key,
     config_key,
     expected,
+    lines,
     path_key,
-    private_key,
     secret_key,
+    suggestion,
 )
 
-SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")
 """$STATE_DIRECTORY of the service, which accounts that ask for its status do not have."""
 
@@ -52,19 +58,30 @@ MAX_DAYS = 36_525
 """A hundred years: older than any grid."""
 MAX_FUTURE_S = 31_622_400
 """A year: results of a clock that is further ahead are worthless."""
+MAX_PORT = 65535
 MIB = 1024 * 1024
-LIMITS = frozenset({"max_message_bytes", "max_records", "max_age_days", "max_future_s"})
 _DEFAULT = Limits()
+
+
+problem_of_target = url_of(STOMP, SPOOL, expected="stomp://HOST, stomp+ssl://HOST or spool:///PATH")
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
     if not urls:
         return "the list of brokers is empty"
-    problems = [problem_of_source(url) for url in urls]
-    valid = [url for url, problem in zip(urls, problems, strict=True) if problem is None]
-    if len({str(parse_broker(url)) for url in valid}) < len(valid):
-        problems.append("a broker is listed twice")
-    return "; ".join(filter(None, problems)) or None
+    return lines(map(problem_of_source, urls)) or _twice(urls)
+
+
+def _check_targets(urls: tuple[str, ...]) -> str | None:
+    problem = lines(map(problem_of_target, urls)) or _twice(urls)
+    if not problem and len(urls) > 1 and any(parse_broker(url).kind == SPOOL for url in urls):
+        return "expected one spool, or any number of stomp:// and stomp+ssl:// brokers"
+    return problem
+
+
+def _twice(urls: tuple[str, ...]) -> str | None:
+    counts = Counter(str(parse_broker(url)) for url in urls)
+    return lines(f"{url} appears twice" for url, count in counts.items() if count > 1)
 
 
 def _check_accounts(accounts: tuple[str, ...]) -> str | None:
@@ -86,8 +103,37 @@ def _number_of(account: str) -> int | None:
         return None
 
 
+class MetricsAddress(NamedTuple):
+    """An address of this machine, and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> MetricsAddress:
+    """The address of `HOST:PORT` or `[IPv6]:PORT`; raises ValueError."""
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or not parts.port or parts.netloc != text or set(text) & {"@", " "}:
+        raise ValueError("no address and port")
+    return MetricsAddress(parts.hostname, parts.port)
+
+
+def _check_address(text: str) -> str | None:
+    try:
+        parse_address(text)
+    except ValueError:
+        return f"expected ADDRESS:PORT, such as 127.0.0.1:9464, not {text!r}"
+    return None
+
+
 class ConsumerConfig(SectionKeys):
     """`name` is the client-id and names the durable subscriptions: it must be unique and stable."""
+
+    SECTION = "consumer"
+    SECRETS = ("password", "proxy_password")
 
     broker_urls: tuple[str, ...] = config_key(
         "broker URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`, or an"
@@ -108,7 +154,7 @@ class ConsumerConfig(SectionKeys):
     to: tuple[str, ...] = config_key(
         "makes a relay, which moves messages on instead of loading them: brokers, each message to"
         " the first one that confirms it, or one directory queue",
-        check_targets,
+        _check_targets,
         (),
     )
     subscription: tuple[SubscriptionConfig, ...] = config_key("", default=())
@@ -157,24 +203,26 @@ class ConsumerConfig(SectionKeys):
     )
     max_age_days: int = config_key(
         "an older metric result becomes the dead letter *too-old*",
-        expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
+        between(1, MAX_DAYS, " days"),
         35,
     )
     max_future_s: int = config_key(
         "a metric result further in the future becomes the dead letter *in-the-future*",
-        expected(f"1 to {MAX_FUTURE_S} s", lambda seconds: 1 <= seconds <= MAX_FUTURE_S),
+        between(1, MAX_FUTURE_S, " s"),
         int(_DEFAULT.future.total_seconds()),
     )
     metrics_listen: str = config_key(
         "where the daemon serves metrics, such as `127.0.0.1:9464`; instance N has the port N"
         " higher",
-        check_address,
+        _check_address,
         "",
     )
     metrics_certificate_file: Path | None = certificate_key(
         "its certificate and chain: metrics are then served over HTTPS"
     )
-    metrics_key_file: Path | None = private_key("metrics_certificate_file")
+    metrics_key_file: Path | None = secret_key(
+        "its private key, mode 0600; may be part of `metrics_certificate_file`"
+    )
     metrics_token_file: Path | None = secret_key(
         "its first line is the bearer token that readers of metrics need; mode 0600"
     )
@@ -186,7 +234,7 @@ class ConsumerConfig(SectionKeys):
     )
     signature_age_days: int = config_key(
         "a message that was signed longer ago becomes the dead letter *signature-expired*",
-        expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
+        between(1, MAX_DAYS, " days"),
         30,
     )
     vouches: tuple[str, ...] = config_key(
@@ -230,8 +278,11 @@ class ConsumerConfig(SectionKeys):
 
     @property
     def metrics_address(self) -> MetricsAddress | None:
-        """Where metrics are served, if they are."""
-        return parse_address(self.metrics_listen) if self.metrics_listen else None
+        """Where this process serves metrics, if it does."""
+        if not self.metrics_listen:
+            return None
+        host, port = parse_address(self.metrics_listen)
+        return MetricsAddress(host, port + (self.instance or 0))
 
     @property
     def metrics_tls_files(self) -> TlsFiles:
@@ -247,11 +298,6 @@ class ConsumerConfig(SectionKeys):
     def state_directories(self) -> tuple[Path, Path]:
         """Where a daemon may store its state: the directory of this user, and of the service."""
         return self.state_directory, SERVICE_DIRECTORY
-
-    @property
-    def reads_network(self) -> bool:
-        """Whether any broker has durable subscriptions, which have our name."""
-        return bool(self.network_brokers)
 
     @property
     def network_brokers(self) -> list[Broker]:
@@ -325,4 +371,89 @@ class ConsumerConfig(SectionKeys):
 
     def target_of(self, broker: Broker) -> Target:
         """A network broker with what applies there."""
-        return target_of(broker, self, SECTION, self.table_of(broker))
+        return target_of(broker, self, self.table_of(broker))
+
+    def problems(self) -> Iterator[str]:
+        yield from self.connection_problems()
+        circular = {*map(str, self.brokers)} & {*map(str, self.targets)}
+        for url in sorted(circular):
+            yield f"to {url}: this is one of the brokers to read from"
+        if self.network_brokers and not self.name:
+            yield "name is missing: durable subscriptions of network brokers need it"
+        if self.network_brokers and not self.network_subscriptions:
+            yield "no [[consumer.subscription]] for the network brokers"
+        for door in self.doors:
+            yield from self.door.problems_of(door)
+        for number, rule in enumerate(self.silence, 1):
+            if bool(rule.message_class) == bool(rule.site):
+                yield f"silence: table {number} needs either class or site"
+        if self.metrics_address:
+            yield from self._problems_of_metrics(self.metrics_address)
+        yield from self._problems_of_identities()
+        yield from self._problems_of_tables()
+
+    def connection_problems(self) -> Iterator[str]:
+        """Why brokers can't be connected to as configured."""
+        for broker in (*self.brokers, *self.targets):
+            target = self.target_of(broker)
+            if target.user and (problem := target.problem_of_login()):
+                yield f"{broker}: {problem}"
+            try:
+                target.has_proxy()
+            except ConfigError as error:
+                yield f"broker {broker}: {error}"
+
+    def _problems_of_metrics(self, address: MetricsAddress) -> Iterator[str]:
+        """Why metrics could be read by others, unless that is permitted; and a bad port."""
+        if address.port > MAX_PORT:
+            yield f"metrics_listen: port {address.port} of instance {self.instance} is too high"
+        needed = {
+            "metrics_certificate_file (TLS)": self.metrics_certificate_file,
+            "metrics_token_file": self.metrics_token_file,
+        }
+        missing = [name for name, file in needed.items() if file is None]
+        if missing and not (self.metrics_insecure or is_loopback(address.host)):
+            yield (
+                f"metrics_listen: anybody who reaches {address} could read the metrics: set"
+                f" {' and '.join(missing)}, or metrics_insecure = true"
+            )
+
+    def _problems_of_identities(self) -> Iterator[str]:
+        network = [str(broker) for broker in self.network_brokers]
+        trusted: tuple[str, ...] = ()
+        for url in self.vouches:
+            try:
+                name = str(parse_broker(url))
+            except ValueError:
+                name = url
+            if name in network:
+                trusted = (*trusted, broker_identity(name, ""))
+            else:
+                advice = suggestion(url, network)
+                yield f"vouches: {url} is not one of the network brokers{advice}"
+        for relay in sorted(self.relay_users):
+            if not relay.startswith(trusted):
+                yield f"relays: {relay}: no broker in vouches can name that user"
+
+    def _problems_of_tables(self) -> Iterator[str]:
+        urls = Counter(str(table.broker) for table in self.broker)
+        yield from (f"broker: {url} appears twice" for url, count in urls.items() if count > 1)
+        destinations = [item.destination for item in self.network_subscriptions]
+        listed = {str(parse_broker(url)) for url in self.broker_urls}
+        for table in self.broker:
+            if str(table.broker) in listed and table.destinations == ():
+                yield f"broker {table.broker}: is one of brokers, but its destinations are empty"
+            for name in table.destinations or ():
+                if name not in destinations:
+                    hint = did_you_mean_or_list(name, destinations)
+                    yield f"broker {table.broker}: destinations: no subscription of {name} ({hint})"
+        counts = Counter(str(item.spool or item.destination) for item in self.subscription)
+        for name, count in sorted(counts.items()):
+            if count > 1:
+                yield f"subscription: {name} appears twice"
+        needed = "--instance needs shared = true, or each process would get all messages or none"
+        for item in self.subscription:
+            if item.spool and str(item.spool) not in self.spools:
+                yield f"subscription: {item.spool} is not one of the brokers"
+            if self.instance is not None and not item.spool and not item.shared:
+                yield f"subscription {item.destination}: {needed}"

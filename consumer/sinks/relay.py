@@ -24,8 +24,8 @@ from sam_pipeline.consumer.core.inbox import (
 from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import BrokersAway, SinkAway, needs_action
+from sam_pipeline.consumer.process.last_good import LastGood
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.last_good import LastGood
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.identity.identity import identified
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED

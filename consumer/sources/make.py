@@ -10,9 +10,9 @@ from functools import partial
 
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.process.last_good import LastGood
 from sam_pipeline.consumer.process.listening import Listeners, allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.last_good import LastGood
 from sam_pipeline.consumer.sources.door.access import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource

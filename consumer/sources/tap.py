@@ -15,7 +15,7 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session
 from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.errors import SourceUnreachable, SubscriptionRefused
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import POLL_S, SpoolSource

@@ -11,11 +11,13 @@ from deploy.manual.roff import bold, definition, inline, literal, plain, rendere
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.environment import CONFIG_FILES, ENVIRONMENT, FILES
 from docs.exit_codes import EXIT_CODES
-from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import (
+    BrokerConfig,
+    DoorConfig,
+    SilenceConfig,
+    SubscriptionConfig,
+)
 from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.program import help
 from sam_pipeline.schema.program.command import VERSION

@@ -9,22 +9,26 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
-from sam_pipeline.publisher.settings.config import SECTION, PublisherConfig
-from sam_pipeline.publisher.settings.config_keys import ConfigKeys, all_keys
-from sam_pipeline.publisher.settings.load import examine_config, problems_between_keys, scratch_of
+from sam_pipeline.publisher.delivery.signing import signer_of
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.load import (
+    ConfigKeys,
+    examine_config,
+    problems_between_keys,
+    scratch_of,
+)
 from sam_pipeline.publisher.settings.secrets import (
     configured_token,
     discovered_token,
     door_token,
     token_for,
 )
-from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
 from sam_pipeline.schema.net.certificate import (
@@ -81,13 +85,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_config_options(parser: argparse.ArgumentParser) -> None:
     """The command `config`."""
 
-    def parts(args: argparse.Namespace) -> list[show.Part]:
-        config, findings = examine_config(args.config, flags_of(args))
+    def sections(args: argparse.Namespace) -> list[Findings[Any]]:
+        config, findings, *_ = next(examine_config(args.config, flags_of(args)))
         findings.values.setdefault("state", config.state)
         findings.values.setdefault("spool", config.spool)
-        return [show.Part(SECTION, PublisherConfig, findings)]
+        return [findings]
 
-    show.add_options(parser, parts)
+    show.add_options(parser, sections)
     add_broker_options(parser)
 
 
@@ -97,14 +101,17 @@ def handle(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: all problems.
     """
-    config, findings = examine_config(args.config, flags_of(args))
-    config = config.replace(option_destination=args.destination)
+    examined = [
+        keys._replace(config=keys.config.replace(option_destination=args.destination))
+        for keys in examine_config(args.config, flags_of(args))
+    ]
+    config, findings, *_ = examined[0]
     problems, notes = [*findings.problems], list[str]()
     if not findings.problems:
         problems += problems_between_keys(config)
     trips: list[tuple[str, RoundTrip]] = []
-    for keys in all_keys(findings, config):
-        problems += find_problems(keys, findings)
+    for keys in examined:
+        problems += find_problems(keys)
         notes += find_likely_mistakes(keys)
         if args.connect and not findings.bad & {"destination", "message_class"}:
             for trip in round_trips(keys.config):
@@ -149,12 +156,12 @@ def handle(args: argparse.Namespace) -> int:
     return OK
 
 
-def find_problems(keys: ConfigKeys, findings: Findings) -> Iterator[str]:
+def find_problems(keys: ConfigKeys) -> Iterator[str]:
     """Problems that the check of a single key does not find."""
     config, bad = keys.config, keys.bad
     if not config.targets and not bad & {"brokers", "broker"}:
         yield f"{keys.origin('brokers')} is missing: all messages would stay in the spool"
-        if findings.document.path is None:
+        if keys.findings.document.path is None:
             yield no_file_found()
     if not bad & set(TlsFiles._fields):
         if config.key_file and not config.certificate_file:
@@ -268,9 +275,9 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
 
 def secrets_set(config: PublisherConfig) -> dict[str, bool]:
     """Which secrets are set; a secret in a file that can't be used counts as unset."""
-    password = secret_of(SECTION, "password", config.password_file)
-    token = secret_of(SECTION, "token", config.token_file)
-    proxy_password = secret_of(SECTION, "proxy_password", config.proxy_password_file)
+    password = secret_of(config.SECTION, "password", config.password_file)
+    token = secret_of(config.SECTION, "token", config.token_file)
+    proxy_password = secret_of(config.SECTION, "proxy_password", config.proxy_password_file)
     readers: dict[str, Callable[[], object]] = {
         "password": password.read,
         "token": lambda: configured_token(token) or discovered_token(os.environ),

@@ -31,7 +31,7 @@ from sam_pipeline.publisher.probe.fifo import Fifo
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import PassiveResults
-from sam_pipeline.publisher.settings.load import advice_without_brokers, notify_socket
+from sam_pipeline.publisher.settings.load import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message, pack
@@ -171,7 +171,7 @@ def follow(
     for number in (signal.SIGINT, signal.SIGHUP):  # as for SIGTERM, nothing may be lost
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    notifier = Notifier(notify_socket())
+    notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
     notifier.send("READY=1", f"STATUS=reading {args.fifo}")
     logger.info("reading %s", args.fifo)
     if not (config.targets or config.copy):

@@ -120,7 +120,7 @@ def _problem_at_brokers(message: Message, config: PublisherConfig) -> str:
     if not config.targets:
         return ""
     if config.signing_key_file:
-        from sam_pipeline.publisher.settings.signing import with_longest_signature
+        from sam_pipeline.publisher.delivery.signing import with_longest_signature
 
         message = with_longest_signature(message, config.signing_key_file)
     refusals = refusals_of(message, config)

@@ -24,7 +24,7 @@ def outgoing(message: Message, config: PublisherConfig) -> Message:
     message = addressed(message, config)
     if config.signing_key_file is None:
         return message
-    from sam_pipeline.publisher.settings.signing import signed  # 15 ms
+    from sam_pipeline.publisher.delivery.signing import signed  # 15 ms
 
     return signed(message, config.signing_key_file)
 

@@ -27,13 +27,12 @@ from sam_pipeline.schema.settings.key import (
     Settings,
     config_key,
     each,
-    either,
     expected,
     joined,
+    one_of,
     secret_key,
 )
 
-SECTION = "publisher"
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
 OF_OWNER, OF_GROUP = "0700", "2770"
 GIB = 1024**3
@@ -187,9 +186,12 @@ class CopyTable(MessageKeys):
 class PublisherConfig(MessageKeys, SectionKeys):
     """Where messages go, and within which time; without a `spool` none is stored."""
 
+    SECTION = "publisher"
+    SECRETS = ("password", "token", "proxy_password")
+
     order: str = config_key(
         "order in which they are tried; `shuffled` spreads the load",
-        either("listed", "shuffled"),
+        one_of("listed", "shuffled"),
         "listed",
     )
     timeout_s: float = config_key("time limit of a call in seconds", POSITIVE, 10.0)
@@ -198,9 +200,9 @@ class PublisherConfig(MessageKeys, SectionKeys):
     )
     spool_max_messages: int = config_key("maximum number of messages", POSITIVE, 100_000)
     spool_max_bytes: int = config_key("maximum size of the messages", POSITIVE, GIB)
-    spool_when_full: str = config_key("or `drop-oldest`", either(REFUSE, DROP_OLDEST), REFUSE)
+    spool_when_full: str = config_key("or `drop-oldest`", one_of(REFUSE, DROP_OLDEST), REFUSE)
     spool_mode: str = config_key(
-        "or `2770`: the accounts of a group share the spool", either(OF_OWNER, OF_GROUP), OF_OWNER
+        "or `2770`: the accounts of a group share the spool", one_of(OF_OWNER, OF_GROUP), OF_OWNER
     )
     state: Optional[Path] = config_key("state directory, instead of `$STATE_DIRECTORY`", None, None)
     drain: bool = config_key("also send spooled messages of earlier calls", default=True)
@@ -225,7 +227,7 @@ class PublisherConfig(MessageKeys, SectionKeys):
     @property
     def name(self) -> str:
         """Where these settings are from, for messages."""
-        return f"[{SECTION}] copy {self.copy_name}" if self.copy_name else f"[{SECTION}]"
+        return f"[publisher] copy {self.copy_name}" if self.copy_name else "[publisher]"
 
     @property
     def shares_spool(self) -> bool:
@@ -253,7 +255,7 @@ class PublisherConfig(MessageKeys, SectionKeys):
             "destinations": {name.lower(): destination for name, destination in destinations},
             "limits": self.spool_limits,
         }
-        return target_of(broker, self, SECTION, table, bool(self.copy_name), more)
+        return target_of(broker, self, table, bool(self.copy_name), more)
 
     @cached_property
     def copies(self) -> tuple[PublisherConfig, ...]:
@@ -294,10 +296,3 @@ class PublisherConfig(MessageKeys, SectionKeys):
             given.add("serviceflavour")
         defaults = {RECORD_KEYS[name]: value for name, value in self.record.items()}
         return {**record, **{k: v for k, v in defaults.items() if k.lower() not in given}}
-
-    def require_signer(self) -> None:
-        """Raises ConfigError if a key is configured that can't be used."""
-        if self.signing_key_file is not None:
-            from sam_pipeline.publisher.settings.signing import signer_of  # 15 ms
-
-            signer_of(self.signing_key_file)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sam_pipeline.publisher.settings.config import SECTION, PublisherConfig
+from sam_pipeline.publisher.settings.config import BrokerTable, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.broker_url import parse_broker, problem_of_target
+from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.settings.files import find_file, no_file_found, state_dir
-from sam_pipeline.schema.settings.section import Findings, examine, load
+from sam_pipeline.schema.settings.section import Findings, TomlTable, examine, load
 
 SCRATCH = (
     "_CONDOR_SCRATCH_DIR",
@@ -43,11 +44,11 @@ def load_config(
     Raises:
         ConfigError: all problems at once.
     """
-    state = state_dir(os.environ)
-    config = load(PublisherConfig, SECTION, path, os.environ, **flags)
-    config = _with_directories(_of_brokers(config, flags), state, no_spool)
+    config = load(PublisherConfig, path, **flags)
+    config = _with_directories(_of_brokers(config, flags), no_spool)
+    sets = (config, *config.copies)
     problems = []
-    for one in (config, *config.copies):
+    for one in sets:
         for target in one.targets:
             if target.user and (problem := target.problem_of_login()):
                 problems.append(f"{one.name} {target}: {problem}")
@@ -55,24 +56,72 @@ def load_config(
         problems += problems_between_keys(config)
     if problems:
         raise ConfigError(problems)
-    for one in (config, *config.copies):
-        if one.signing_key_file:
-            one.require_signer()
+    for key in (one.signing_key_file for one in sets if one.signing_key_file):
+        from sam_pipeline.schema.identity.keys import load_signer  # 15 ms
+
+        load_signer(key)
     return config
 
 
-def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
-    """The configuration, without bad brokers and with defaults for other bad values; all problems.
+def examine_config(path: str | None, flags: Mapping[str, Any]) -> Iterator[ConfigKeys]:
+    """The configuration, without bad brokers and with defaults for other bad values.
+
+    That of the section, then those of copies without problems.
 
     Raises:
         ConfigError: the file does not exist, or is not TOML.
     """
-    findings = examine(PublisherConfig, SECTION, path, os.environ, **flags)
+    findings = examine(PublisherConfig, path, **flags)
     urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
-    good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
-    good["brokers"] = tuple(url for url in urls if problem_of_target(url) is None)
-    config = PublisherConfig(**{**findings.values, **good})
-    return _with_directories(_of_brokers(config, flags), state_dir(os.environ)), findings
+    tables, copies = (findings.values.get(name, ()) for name in ("broker", "copy"))
+    config = PublisherConfig(
+        **{
+            **findings.values,
+            "brokers": tuple(url for url in urls if problem_of_target(url) is None),
+            "broker": tuple(filter(None, tables)),
+            "copy": tuple(filter(None, copies)),
+        }
+    )
+    config = _with_directories(_of_brokers(config, flags))
+    yield ConfigKeys(config, findings, findings.table, findings.bad, tables)
+    numbers = {copy.name: number for number, copy in enumerate(copies, 1) if copy}
+    for copy in config.copies:
+        table = findings.table.item("copy", numbers[copy.copy_name])
+        yield ConfigKeys(copy, findings, table, frozenset(), copy.broker)
+
+
+class ConfigKeys(NamedTuple):
+    """One configuration, that of the section or of a copy, and where its keys are set."""
+
+    config: PublisherConfig
+    findings: Findings[PublisherConfig]
+    table: TomlTable
+    bad: Set[str]
+    """The fields with a bad value; a copy that has one is left out as a whole."""
+    broker_tables: Sequence[BrokerTable | None]
+
+    def origin(self, key: str) -> str:
+        """Where a key is set: `sam.toml:7: [publisher] copy[1] spool`, or a variable."""
+        return (self.table if self.config.copy_name else self.findings).locate(key)
+
+    def origin_at(self, broker: object, *keys: str) -> str:
+        """Where the first of the keys is set that the table of a broker sets.
+
+        If it sets none of them: where the last one is set outside of the table.
+        """
+        for number, table in enumerate(self.broker_tables, 1):
+            if table and str(table.broker) == str(broker):
+                for key in keys:
+                    if getattr(table, key, None):
+                        return self.table.item("broker", number).locate(key)
+        return self.origin(keys[-1])
+
+    def origin_of_file(self, path: Path | None, target: Target) -> str:
+        """Where the file for TLS that applies at a broker is named."""
+        names = ("ca_file", "crl_file", "certificate_file")
+        files = target.tls_files
+        key = next((n for n in names if path and getattr(files, n) == path), names[-1])
+        return self.origin_at(target.broker, key)
 
 
 def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
@@ -86,11 +135,6 @@ def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
             yield f"{one.name} spool: {one.spool} is also the spool of {spools[one.spool]}"
         if one.spool:
             spools[one.spool] = one.name
-
-
-def notify_socket() -> str | None:
-    """Where systemd waits for notifications of this process; None if it does not."""
-    return os.environ.get("NOTIFY_SOCKET")
 
 
 def advice_without_brokers(path: str | None) -> str:
@@ -126,15 +170,16 @@ def _of_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherC
     return config.replace(broker=tables, copy=())
 
 
-def _with_directories(
-    config: PublisherConfig, state: Path, no_spool: bool = False
-) -> PublisherConfig:
+def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
     """The configuration with defaults for the directories of state and spools."""
-    state = config.state or state
+    state = config.state or state_dir(os.environ)
     spool = config.spool or state / "spool"
-    if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
-        logger.warning("no spool: %s is relative, and the working directory was removed", spool)
-        return _without_spools(config).replace(state=None, require_broker=True)
+    if not (state.is_absolute() and spool.is_absolute()):
+        try:
+            os.getcwd()
+        except OSError:
+            logger.warning("no spool: %s is relative, and the working directory was removed", spool)
+            return _without_spools(config).replace(state=None, require_broker=True)
     if no_spool:
         return _without_spools(config).replace(state=state)
     main_spool = config.spool or _lasting(spool)
@@ -142,12 +187,8 @@ def _with_directories(
         table.replace(spool=table.spool or _lasting(state / "copies" / table.name / "spool"))
         for table in config.copy
     )
-    return config.replace(
-        state=state,
-        spool=main_spool,
-        copy=copies,
-        require_broker=config.require_broker or main_spool is None,
-    )
+    needs_broker = config.require_broker or main_spool is None
+    return config.replace(state=state, spool=main_spool, copy=copies, require_broker=needs_broker)
 
 
 def _without_spools(config: PublisherConfig) -> PublisherConfig:
@@ -164,11 +205,3 @@ def _lasting(spool: Path) -> Path | None:
     advice = "set `spool` to a permanent directory, or only brokers can take messages"
     logger.warning(f"{problem}; {advice}", spool, variable)
     return None
-
-
-def _has_working_directory() -> bool:
-    try:
-        os.getcwd()
-    except OSError:  # it was removed
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""The keys of a broker, which sections, copies and tables of single brokers share."""
+"""The keys of a broker, which sections, copies, feeds and tables of single brokers share."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from sam_pipeline.schema.settings.key import (
     config_key,
     expected,
     path_key,
-    private_key,
-    revocation_key,
     secret_key,
 )
 
 
-def problem_of_proxy(key: str) -> Optional[str]:
-    from sam_pipeline.schema.net import proxy  # 8 ms, and few sites have one
+def _problem_of_proxy(key: str) -> Optional[str]:
+    from sam_pipeline.schema.net.proxy import problem_of_proxy  # 8 ms, and few sites have one
 
-    return proxy.problem_of_proxy(key)
+    return problem_of_proxy(key)
 
 
 def secret_of(section: str, name: str, file: Optional[Path] = None) -> Secret:
@@ -33,34 +31,28 @@ def secret_of(section: str, name: str, file: Optional[Path] = None) -> Secret:
     return Secret(file, f"SAM_{section}_{name}".upper(), credential)
 
 
-class LoginKeys(Settings):
-    """How brokers know us, and which ones we trust."""
+class TlsKeys(Settings):
+    """How a server knows us, and how we know it."""
 
-    user: Optional[str] = config_key(
-        'login for brokers whose URL has none; `""` for brokers without logins', default=None
+    certificate_file: Optional[Path] = certificate_key("our certificate, for servers that want one")
+    key_file: Optional[Path] = secret_key(
+        "its private key, mode 0600; may be part of `certificate_file`"
     )
-    password_file: Optional[Path] = secret_key("its first line is the password; mode 0600")
-    certificate_file: Optional[Path] = certificate_key("our certificate, for brokers that want one")
-    key_file: Optional[Path] = private_key()
     ca_file: Optional[Path] = path_key(
         "certificate authorities instead of the system's; a file or a directory"
     )
-    crl_file: Optional[Path] = revocation_key()
-
-    CREDENTIALS = ("user", "password_file", "token_file", "certificate_file", "key_file")
-    """The keys by which a broker knows us. A table with one of them uses none of the section's."""
-
-    @property
-    def has_credentials(self) -> bool:
-        return any(getattr(self, name, None) is not None for name in self.CREDENTIALS)
+    crl_file: Optional[Path] = path_key(
+        "their revocation lists: a PEM file, or a directory with `*.r0`"
+    )
 
 
-class ConnectionKeys(LoginKeys):
-    """How brokers are reached."""
+class ProxyKeys(Settings):
+    """The way to a server."""
 
     proxy: Optional[str] = config_key(
-        "HTTP proxy, `http://[USER@]HOST:PORT`, or `none` for a direct connection",
-        problem_of_proxy,
+        "HTTP proxy, `http://[USER@]HOST:PORT`, or `none` for a direct connection; by default that"
+        " of the environment",
+        _problem_of_proxy,
         None,
     )
     proxy_password_file: Optional[Path] = secret_key(
@@ -68,7 +60,19 @@ class ConnectionKeys(LoginKeys):
     )
 
 
-class SectionKeys(ConnectionKeys):
+class LoginKeys(TlsKeys):
+    """How brokers know us, and which ones we trust."""
+
+    user: Optional[str] = config_key(
+        'login for brokers whose URL has none; `""` for brokers without logins', default=None
+    )
+    password_file: Optional[Path] = secret_key("its first line is the password; mode 0600")
+
+    CREDENTIALS = ("user", "password_file", "token_file", "certificate_file", "key_file")
+    """The keys by which a broker knows us. A table with one of them uses none of the section's."""
+
+
+class SectionKeys(LoginKeys, ProxyKeys):
     """The keys of a section, which apply at all of its brokers."""
 
     insecure: bool = config_key(
@@ -76,7 +80,7 @@ class SectionKeys(ConnectionKeys):
     )
 
 
-class TableKeys(ConnectionKeys):
+class TableKeys(LoginKeys, ProxyKeys):
     """A broker by its URL, and what applies there; what it lacks is the section's."""
 
     vhost: str = config_key(
@@ -95,7 +99,6 @@ class TableKeys(ConnectionKeys):
 def target_of(
     broker: Broker,
     section: SectionKeys,
-    name: str,
     table: Optional[TableKeys] = None,
     only_files: bool = False,
     more: Mapping[str, Any] = {},
@@ -107,17 +110,15 @@ def target_of(
     """
     one: LoginKeys = section
     user = broker.user or section.user
-    if table and (table.has_credentials or table.broker.user):
+    own = (getattr(table, name, None) is not None for name in LoginKeys.CREDENTIALS)
+    if table and (table.broker.user or any(own)):
         one, only_files = table, True
         user = table.broker.user or (broker.user if table.user is None else table.user)
 
-    def secret(key: str, file: Optional[Path]) -> Secret:
-        return Secret(file) if only_files else secret_of(name, key, file)
+    def secret(key: str, file: Optional[Path], only_file: bool = only_files) -> Secret:
+        return Secret(file) if only_file else secret_of(section.SECTION, key, file)
 
-    way: ConnectionKeys = table if table and table.proxy else section
-    is_own = way is table
-    proxy_file = way.proxy_password_file
-    proxy_password = Secret(proxy_file) if is_own else secret_of(name, "proxy_password", proxy_file)
+    way: ProxyKeys = table if table and table.proxy else section
     return Target(
         broker,
         user=user or None,
@@ -130,8 +131,8 @@ def target_of(
             (table and table.crl_file) or section.crl_file,
         ),
         proxy=way.proxy,
-        proxy_section=f"[{name}.broker]" if is_own else name,
-        proxy_password=proxy_password,
+        proxy_section=f"[{section.SECTION}.broker]" if way is table else section.SECTION,
+        proxy_password=secret("proxy_password", way.proxy_password_file, way is table),
         insecure=section.insecure,
         vhost=table.vhost if table else "/",
         headers=table.headers if table else {},

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, USAGE, ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.secret_file import exposure
 
 WITH_FRAGMENTS = "sam.toml"
 FRAGMENTS = "conf.d"
@@ -33,12 +33,7 @@ class TomlFile:
     def __init__(self, path: Path, text: str, status: os.stat_result) -> None:
         self.path = path
         self.text = text
-        self._status = status
-
-    @property
-    def exposed(self) -> str | None:
-        """How other users can read the file, if they can."""
-        return exposure(self._status)
+        self.status = status
 
 
 class TomlDocument:
@@ -76,13 +71,14 @@ class TomlDocument:
         if len(self.files) == 1:
             self.values = values
             return
-        from sam_pipeline.schema.settings.fragments import merge, problem_of_key
+        from sam_pipeline.schema.settings.toml_lines import lines_of, merge
 
         for key in merge(self.values, values, file, self._owners):
-            before = self.owner(*key)
-            self.problems.append(
-                problem_of_key(key, (file.path, file.text), (before.path, before.text))
-            )
+            *table, last = map(str, key)
+            name = f"[{'.'.join(table)}] {last}" if table else last
+            both = (file, self.owner(*key))
+            again, before = (f"{one.path}:{lines_of(one.text)[key]}" for one in both)
+            self.problems.append(f"{again}: {name} is also set at {before}: remove one of them")
 
     def refuse(self, path: Path, error: OSError) -> None:
         """Add the problem of a file or directory that can't be read."""
@@ -104,9 +100,9 @@ class TomlDocument:
     def position(self, *path: str | int) -> str | None:
         """`FILE:LINE` of a key, of a table, or of an item of an array; None if it is not set."""
         if not self._lines and self.files:
-            from sam_pipeline.schema.settings.fragments import joined_lines
+            from sam_pipeline.schema.settings.toml_lines import joined_lines
 
-            self._lines = joined_lines((file.path, file.text) for file in self.files)
+            self._lines = joined_lines({file.path: file.text for file in self.files})
         return self._lines.get(path)
 
 
@@ -154,26 +150,20 @@ def _located(error: ValueError, path: Path) -> str:
 
 
 def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The sam.toml to read; None if there is none.
+    """The sam.toml to read: the one that the flag or `$SAM_CONFIG` names, or a default one, if any.
 
     A default file that can't be read, such as one in the home directory of another account, is
     skipped with a warning.
 
     Raises:
-        ConfigError: the file named by the flag or `$SAM_CONFIG` does not exist or can't be read.
+        ConfigError: the flag names none.
     """
     if path == "":
         raise ConfigError(["--config is empty"], USAGE)
-    name = path or environ.get("SAM_CONFIG")
-    if name:
-        try:
-            os.close(_opened(name))
-        except FileNotFoundError:
-            raise ConfigError([f"{name}: no such configuration file"]) from None
-        except OSError as error:
-            code = NO_PERMISSION if isinstance(error, PermissionError) else CONFIG
-            raise ConfigError([f"{name}: {_reason(error, name)}"], code) from None
-        return Path(name).absolute()
+    if name := path or environ.get("SAM_CONFIG"):
+        with suppress(OSError):  # the working directory was removed
+            return Path(name).absolute()
+        return Path(name)
     for default in _default_files(environ):
         try:
             os.close(_opened(default))

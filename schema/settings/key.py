@@ -1,6 +1,7 @@
 """Keys of sam.toml: each is declared once, as an attribute of the class of its section or table.
 
     class ArchiveConfig(Settings):
+        SECTION = "archive"
         keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
 
 Files, variables and options are read and checked by these declarations; `config`, the tables
@@ -10,9 +11,9 @@ of the documentation and sam.toml(5) list them. A name ends with its unit, such 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, TypeVar, get_args
 
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.secret_file import (
@@ -29,22 +30,28 @@ else:
         return lambda decorated: decorated
 
 
+SECTIONS = ("database", "publisher", "consumer", "report", "import", "archive")
 REQUIRED: Any = object()
 """The default of a key that has none."""
 
 Check = Callable[[Any], Optional[str]]
 """Returns the problems of a value, one per line."""
+Reader = Callable[[str, Path], Any]
+"""Makes the value of a text and the directory to which it is relative; may raise ValueError."""
 SettingsType = TypeVar("SettingsType", bound="Settings")
 
 
 class Key:
     """A key: its `name` in the file, its default, and its `meaning` in Markdown."""
 
-    def __init__(self, meaning: str, check: Optional[Check], default: Any, name: str) -> None:
+    def __init__(
+        self, meaning: str, check: Optional[Check], default: Any, name: str, read: Optional[Reader]
+    ) -> None:
         self.meaning = meaning
         self.check = check
         self.default = default
         self.name = name
+        self.read = read
 
     def __set_name__(self, owner: Any, attribute: str) -> None:
         self._owner = owner
@@ -69,9 +76,13 @@ class Settings:
     """
 
     # A dataclass would be the same, but its module takes as long to import as Python to start.
-    DEFAULTS: dict[str, Any] = {}  # noqa: RUF012
+    SECTION: ClassVar[str] = ""
+    """The section of sam.toml; empty for a table, and for a file of its own."""
+    SECRETS: ClassVar[Sequence[str]] = ()
+    """Secrets of the section that a variable may hold, but no key of the file."""
+    DEFAULTS: ClassVar[dict[str, Any]] = {}
     """The default of each attribute; those of the class itself precede inherited ones."""
-    KEYS: dict[str, Key] = {}  # noqa: RUF012
+    KEYS: ClassVar[dict[str, Key]] = {}
 
     def __init_subclass__(cls) -> None:
         own = {name: vars(cls)[name] for name in vars(cls).get("__annotations__", {})}
@@ -93,6 +104,10 @@ class Settings:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} can't be changed: use replace()")
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong with values that are good by themselves: they don't go together."""
+        return ()
 
     def replace(self: SettingsType, **changes: Any) -> SettingsType:
         """The same values with some changes."""
@@ -124,10 +139,14 @@ def type_name(kind: Any) -> str:
 
 
 def config_key(
-    meaning: str, check: Optional[Check] = None, default: Any = REQUIRED, key: str = ""
+    meaning: str,
+    check: Optional[Check] = None,
+    default: Any = REQUIRED,
+    key: str = "",
+    read: Optional[Reader] = None,
 ) -> Any:
     """A key of the file, named like the attribute; without a `meaning` no page lists it."""
-    return Key(meaning, check, default, key)
+    return Key(meaning, check, default, key, read)
 
 
 def expected(text: str, accepts: Callable[[Any], bool]) -> Check:
@@ -136,11 +155,11 @@ def expected(text: str, accepts: Callable[[Any], bool]) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    return expected(f"one of {', '.join(choices)}", choices.__contains__)
+    return expected(f"{', '.join(choices[:-1])} or {choices[-1]}", choices.__contains__)
 
 
-def either(one: str, other: str) -> Check:
-    return lambda text: None if text in (one, other) else f"expected {one} or {other}, not {text}"
+def between(low: float, high: float, unit: str = "") -> Check:
+    return expected(f"{low:g} to {high}{unit}", lambda number: low <= number <= high)
 
 
 def each(check: Check) -> Check:
@@ -180,6 +199,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 POSITIVE = expected("more than 0", lambda number: number > 0)
+NOT_NEGATIVE = expected("0 or more", lambda number: number >= 0)
 
 
 def path_key(meaning: str) -> Any:
@@ -195,13 +215,3 @@ def secret_key(meaning: str) -> Any:
 def certificate_key(meaning: str) -> Any:
     """An optional certificate, whose file may also contain the private key."""
     return config_key(meaning, problem_of_certificate, None)
-
-
-def private_key(certificate: str = "certificate_file") -> Any:
-    """The private key of the certificate under another key of the section."""
-    return secret_key(f"its private key, mode 0600; may be part of `{certificate}`")
-
-
-def revocation_key() -> Any:
-    """The revocation lists of the certificate authorities under the key before."""
-    return path_key("their revocation lists: a PEM file, or a directory with `*.r0`")

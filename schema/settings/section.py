@@ -1,16 +1,18 @@
 """`sam.toml`: one file, one section per program. Flag beats environment beats file beats default.
 
-Each program describes its section as a class of `Settings` and calls `load`, which reports all
+Each program describes its sections as classes of `Settings` and calls `load`, which reports all
 problems at once.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.secret_file import exposure
 from sam_pipeline.schema.settings.files import (
     TomlDocument,
     find_file,
@@ -19,18 +21,12 @@ from sam_pipeline.schema.settings.files import (
 )
 from sam_pipeline.schema.settings.key import (
     REQUIRED,
+    SECTIONS,
     Settings,
     redacted,
     suggestion,
     type_name,
 )
-
-SECTIONS = ("database", "publisher", "consumer", "report", "import", "archive")
-SECRETS: Mapping[str, tuple[str, ...]] = {
-    "publisher": ("password", "token", "proxy_password"),
-    "consumer": ("password", "proxy_password"),
-}
-"""By section: secrets that a variable may hold, but no key of the file."""
 
 _NAMES_OF_SECRETS = ("password", "passwd", "passcode", "secret", "token")
 """How keys end whose value is a secret; that of `password_file` is not."""
@@ -65,12 +61,14 @@ class TomlTable(NamedTuple):
         return TomlTable(self.document, (*self.path, key, number), name)
 
 
-class Findings:
+class Findings(Generic[T]):
     """The contents of a section: its good `values` by attribute, and all its `problems`."""
 
-    def __init__(self, settings: type[Settings], table: TomlTable) -> None:
-        self.table = table
-        self.document = table.document
+    def __init__(self, settings: type[T], document: TomlDocument) -> None:
+        section = settings.SECTION
+        self.settings = settings
+        self.document = document
+        self.table = TomlTable(document, (section,) if section else (), section and f"[{section}]")
         self.values: dict[str, Any] = {}
         self.problems: list[str] = []
         self.bad: set[str] = set()
@@ -79,35 +77,66 @@ class Findings:
         """Values of the right type that their check rejected, by attribute."""
         self.overrides: dict[str, str] = {}
         """The variable or the option that sets an attribute."""
-        self._keys = {name: key.name for name, key in settings.KEYS.items()}
+
+    def config(self) -> T:
+        """The settings.
+
+        Raises:
+            ConfigError: all problems.
+        """
+        if problems := self.all_problems():
+            raise ConfigError(problems)
+        return self.settings(**self.values)
+
+    def only(self, *names: str) -> T:
+        """The settings with some of the keys, whatever the problems of the others.
+
+        Raises:
+            ConfigError: one of these values is bad.
+        """
+        if self.bad & {*names}:
+            raise ConfigError(self.problems)
+        others = self.settings.KEYS.keys() - {*names}
+        return self.settings(**{name: v for name, v in self.values.items() if name not in others})
+
+    def all_problems(self) -> list[str]:
+        """The problems; if no value is bad by itself, of values that don't go together."""
+        if self.problems:
+            return self.problems
+        return [f"{self.table.name} {text}" for text in self.settings(**self.values).problems()]
 
     def locate(self, name: str) -> str:
         """Where a key is set, for messages: `sam.toml:7: [publisher] spool`, or a variable."""
-        return self.overrides.get(name) or self.table.locate(self._keys.get(name, name))
+        return self.overrides.get(name) or self.table.locate(self._key(name))
 
     def position(self, name: str, *path: str | int) -> str:
         """`FILE:LINE` of a path of keys, or the file."""
-        return self.table.position(self._keys.get(name, name), *path) or str(self.document.path)
+        return self.table.position(self._key(name), *path) or str(self.document.path)
 
     def origin(self, name: str, *path: str | int) -> str:
         """`FILE:LINE`, a variable, "command line" or "default": of a key, or of a path in it."""
         override = self.overrides.get(name, "").partition(":")[0]
-        return override or self.table.position(self._keys.get(name, name), *path) or "default"
+        return override or self.table.position(self._key(name), *path) or "default"
 
-    def check(self, settings: type[Settings], given: Collection[str]) -> None:
+    def _key(self, name: str) -> str:
+        return self.settings.KEYS[name].name if name in self.settings.KEYS else name
+
+    def check(self, given: Collection[str]) -> None:
         """Move values that are bad to `rejected`, and note which are missing."""
         self.bad |= given - self.values.keys()
-        self.bad |= _check(settings, self.values, given, self.locate, self.problems)
+        self.bad |= _check(self.settings, self.values, given, self.locate, self.problems)
         self.rejected = {n: self.values.pop(n) for n in [*self.values] if n in self.bad}
+
+    def add_missing(self, name: str, environ: Mapping[str, str] = os.environ) -> None:
+        """Report that a key is missing, and where a file was searched for if there is none."""
+        self.bad.add(name)
+        self.problems.append(f"{self.locate(name)} is missing")
+        if self.document.path is None:
+            self.problems.append(no_file_found(environ))
 
 
 def load(
-    settings: type[T],
-    section: str,
-    path: str | None,
-    environ: Mapping[str, str],
-    /,
-    **flags: Any,
+    settings: type[T], path: str | None, environ: Mapping[str, str] = os.environ, /, **flags: Any
 ) -> T:
     """The section as its settings.
 
@@ -117,39 +146,29 @@ def load(
     Raises:
         ConfigError: all problems of the file and the section at once.
     """
-    findings = examine(settings, section, path, environ, **flags)
-    if findings.problems:
-        raise ConfigError(findings.problems)
-    return settings(**findings.values)
+    return examine(settings, path, environ, **flags).config()
 
 
 def examine(
-    settings: type[Settings],
-    section: str,
-    path: str | None,
-    environ: Mapping[str, str],
-    /,
-    **flags: Any,
-) -> Findings:
+    settings: type[T], path: str | None, environ: Mapping[str, str] = os.environ, /, **flags: Any
+) -> Findings[T]:
     """Like `load`, but collects problems instead of raising them.
 
     Raises:
         ConfigError: a file does not exist, can't be read, or is not TOML; or a key is in two files.
     """
     document = read_configuration(find_file(path, environ))
-    findings = Findings(settings, TomlTable(document, (section,), f"[{section}]"))
+    findings = Findings(settings, document)
     values, problems, overrides = findings.values, findings.problems, findings.overrides
-    content = _section_of(document, section, problems)
+    content = _section_of(document, settings.SECTION, problems)
     values.update(_read(settings, content, findings.table, problems))
-    for name in environ:
-        if name.startswith("SAM_"):
-            from sam_pipeline.schema.settings.variables import read_variables
+    if any(name.startswith("SAM_") for name in environ):
+        from sam_pipeline.schema.settings.variables import read_variables
 
-            variables = read_variables(settings, section, SECRETS.get(section, ()), environ)
-            values.update(variables.values)
-            overrides.update(variables.names)
-            problems += variables.problems
-            break
+        variables = read_variables(settings, environ)
+        values.update(variables.values)
+        overrides.update(variables.names)
+        problems += variables.problems
     keys = settings.KEYS
     for name in settings.DEFAULTS:
         if flags.get(name) is not None:
@@ -159,13 +178,13 @@ def examine(
         _check(settings, values, keys, findings.locate, problems)
         raise ConfigError([*document.problems, *problems], document.exit_code)
     given = {name for name, key in keys.items() if key.name in content or name in overrides}
-    findings.check(settings, given)
+    findings.check(given)
     if document.path is None and findings.bad - given:  # keys are missing
         problems.append(no_file_found(environ))
     return findings
 
 
-def examine_file(settings: type[Settings], file: Path) -> Findings:
+def examine_file(settings: type[T], file: Path) -> Findings[T]:
     """Like `examine`, for a file of its own that only one program reads.
 
     A table of an array of tables that has problems is None.
@@ -176,11 +195,9 @@ def examine_file(settings: type[Settings], file: Path) -> Findings:
     document = TomlDocument(file)
     if document.problems:
         raise ConfigError(document.problems)
-    findings = Findings(settings, TomlTable(document, (), ""))
-    content = document.values
-    findings.values.update(_read(settings, content, findings.table, findings.problems))
-    given = {name for name, key in settings.KEYS.items() if key.name in content}
-    findings.check(settings, given)
+    findings = Findings(settings, document)
+    findings.values.update(_read(settings, document.values, findings.table, findings.problems))
+    findings.check({name for name, key in settings.KEYS.items() if key.name in document.values})
     return findings
 
 
@@ -196,11 +213,13 @@ def _read(
         if name not in keys:
             problems.append(f"{table.locate(name, 'unknown key ')}{suggestion(name, keys)}")
             continue
-        kind = keys[name].kind
+        kind, read = keys[name].kind, keys[name].read
         try:
-            read = _value(kind, value, table, name, problems)
-            if read is not None:  # the table under the key has no problems
-                values[keys[name].attribute] = read
+            value = _value(kind, value, table, name, problems)
+            if read:
+                value = read(value, table.document.directory(*table.path, name))
+            if value is not None:  # the table under the key has no problems
+                values[keys[name].attribute] = value
         except ValueError as error:
             holds_tables = get_origin(kind) is tuple and hasattr(get_args(kind)[0], "KEYS")
             advice = suggestion(name, keys.keys() - {name} if holds_tables else ())
@@ -298,7 +317,7 @@ def _exposed_secrets(values: Any, table: TomlTable) -> Iterator[str]:
         for number, item in enumerate(value if is_list else [value], 1):
             if isinstance(item, str):
                 file = _is_secret(key, item) and table.document.owner(*table.path, key)
-                if file and (exposed := file.exposed):
+                if file and (exposed := exposure(file.status)):
                     yield f"{table.locate(key)}: contains a secret, but the file {exposed}"
             elif is_list:
                 yield from _exposed_secrets(item, table.item(key, number))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.settings.files import no_file_found
-from sam_pipeline.schema.settings.key import REQUIRED, Settings, is_table
-from sam_pipeline.schema.settings.section import SECRETS, Findings, names_a_secret
+from sam_pipeline.schema.settings.key import is_table
+from sam_pipeline.schema.settings.section import Findings, names_a_secret
 
 DESCRIPTION = """\
 Show each key of the configuration, with the value that is in effect: from sam.toml, the files
@@ -25,14 +25,6 @@ COLUMNS = ("key", "value", "origin")
 _SECRET_IN_QUERY = r"((?:password|passwd|passcode|secret|token)=)[^&]*"
 
 
-class Part(NamedTuple):
-    """A section: its name, its settings, and its findings."""
-
-    section: str
-    settings: type[Settings]
-    findings: Findings
-
-
 class Setting(NamedTuple):
     """A key with its masked value."""
 
@@ -42,9 +34,10 @@ class Setting(NamedTuple):
 
 
 def add_options(
-    parser: argparse.ArgumentParser, parts_of: Callable[[argparse.Namespace], Sequence[Part]]
+    parser: argparse.ArgumentParser,
+    sections_of: Callable[[argparse.Namespace], Iterable[Findings[Any]]],
 ) -> None:
-    """The command `config` of a program, whose sections are those of `parts_of`."""
+    """The command `config` of a program, which reads these sections."""
     parser.description = DESCRIPTION
     commands = (parser.prog, f"{parser.prog} --origin", f"{parser.prog} --origin --json")
     parser.epilog = "\n  ".join(["examples:", *commands])
@@ -53,18 +46,18 @@ def add_options(
         action="store_true",
         help="also print where each value is from: file and line, variable, option or default",
     )
-    parser.set_defaults(handler=lambda args: show(args, parts_of(args)))
+    parser.set_defaults(handler=lambda args: show(args, *sections_of(args)))
 
 
-def show(args: argparse.Namespace, parts: Sequence[Part]) -> int:
+def show(args: argparse.Namespace, *sections: Findings[Any]) -> int:
     """Print the settings of all sections.
 
     Raises:
         ConfigError: there are problems; raised after the settings were printed.
     """
-    settings = [setting for part in parts for setting in settings_of(part)]
-    problems = list(dict.fromkeys(p for part in parts for p in part.findings.problems))
-    files = [str(file.path) for file in parts[0].findings.document.files]
+    settings = [setting for findings in sections for setting in settings_of(findings)]
+    problems = list(dict.fromkeys(p for findings in sections for p in findings.all_problems()))
+    files = [str(file.path) for file in sections[0].document.files]
     shown = len(COLUMNS) if args.origin else len(COLUMNS) - 1
     if args.json:
         document = [dict(zip(COLUMNS[:shown], setting)) for setting in settings]
@@ -78,11 +71,11 @@ def show(args: argparse.Namespace, parts: Sequence[Part]) -> int:
     return OK
 
 
-def settings_of(part: Part) -> Iterator[Setting]:
+def settings_of(findings: Findings[Any]) -> Iterator[Setting]:
     """The settings of a section, and which secrets variables hold."""
-    section, settings, findings = part
+    section = findings.settings.SECTION
     given = {**findings.rejected, **findings.values}
-    for attribute, key in settings.KEYS.items():
+    for attribute, key in findings.settings.KEYS.items():
         name = f"{section}.{key.name}"
         value = given.get(attribute, "invalid" if attribute in findings.bad else key.default)
         inside = [*_settings_in(value)]
@@ -91,10 +84,10 @@ def settings_of(part: Part) -> Iterator[Setting]:
             yield Setting(name + "".join(steps), setting, findings.origin(attribute, *path))
         if not inside:
             origin = findings.origin(attribute)
-            if origin == "default" and key.default is REQUIRED:
+            if origin == "default" and attribute in findings.bad:
                 value, origin = None, "missing"
             yield Setting(name, masked(key.name, value), origin)
-    for name in SECRETS.get(section, ()):
+    for name in findings.settings.SECRETS:
         origin = findings.origin(name)
         yield Setting(f"{section}.{name}", None if origin == "default" else MASK, origin)
 

@@ -1,30 +1,30 @@
-"""The line of each key, table and array item of a TOML text, which TOML parsers don't report.
+"""The files and lines of keys, which TOML parsers don't report, and the merging of fragments.
 
-Imported only to report a problem: it takes longer than reading a short sam.toml.
+Imported only if there are fragments, or to report a problem: it parses each statement again.
 """
 
 from __future__ import annotations
 
-import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple, Union
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union
+
+if sys.version_info >= (3, 11):
+    from tomllib import loads  # novm
+else:
+    from tomli import loads
 
 KeyPath = tuple[Union[str, int], ...]
 """The keys that lead to a value, and the numbers of array items, from 1.
 
 The second `[[thresholds]]` is ("thresholds", 2), and so is the second table of an inline array.
 """
+File = TypeVar("File")
 
-_TOKEN = re.compile(
-    r'''
-    (?P<string> """(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?\'{3,5} | "(?:\\.|[^"\\\n])*" | '[^'\n]*' )
-    | (?P<skip> [ \t]+ | \#[^\n]* )
-    | (?P<mark> [\[\]{},=.\n] )
-    | (?P<bare> [^][{},=.\s"'\#]+ )
-    ''',
-    re.VERBOSE | re.DOTALL,
-)
+_ENDS = ("]", '"""', "'''")
+"""A value of several lines ends with one of these."""
 
 
 def lines_of(text: str) -> dict[KeyPath, int]:
@@ -32,118 +32,119 @@ def lines_of(text: str) -> dict[KeyPath, int]:
 
     `text` is valid TOML with plain newlines.
     """
-    return _Scanner(text).document()
+    lines: dict[KeyPath, int] = {}
+    tables: Counter[KeyPath] = Counter()  # by array of tables: its tables so far
+    table: KeyPath = ()
+    for line, statement, values in _statements(text):
+        if not statement.lstrip().startswith("["):
+            _add(lines, table, values, line, statement)
+            continue
+        table = ()
+        while values:
+            [(name, values)] = values.items()
+            table = (*table, name)
+            lines.setdefault(table, line)
+            if isinstance(values, list):
+                values = None
+                tables[table] += 1
+                table = (*table, tables[table])
+                lines[table] = line
+            elif values and table in tables:
+                table = (*table, tables[table])
+    return lines
 
 
-class _Token(NamedTuple):
-    """A string, a bare word or a mark, as written; the end of the text is an empty mark."""
-
-    text: str
-    line: int
-    is_mark: bool
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    line = 1
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup != "skip":
-            yield _Token(match[0], line, match.lastgroup == "mark")
-        line += match[0].count("\n")
-    yield _Token("", line, True)
+def _statements(text: str) -> Iterator[tuple[int, str, Any]]:
+    """Each header and each pair with its first line and its values: the least that is TOML."""
+    first, statement = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line}\n"
+        goes_on = line.rstrip().endswith(",") and "#" not in line
+        if number == first or (not goes_on and any(end in line for end in _ENDS)):
+            values = _parsed(statement)
+            if values is not None:
+                yield first, statement, values
+                first, statement = number + 1, ""
 
 
-class _Scanner:
-    def __init__(self, text: str) -> None:
-        self.lines: dict[KeyPath, int] = {}
-        self._tokens = _tokens(text)
-        self._next = next(self._tokens)
-        self._items: Counter[KeyPath] = Counter()  # by array of tables: its tables so far
+def _parsed(text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError:
+        return None
 
-    def document(self) -> dict[KeyPath, int]:
-        table: KeyPath = ()
-        while self._next.text:
-            if self._at("\n"):
-                self._take()
-            elif self._at("["):
-                table = self._header()
-            else:
-                self._pair(table)
-        return self.lines
 
-    def _at(self, *marks: str) -> bool:
-        return self._next.is_mark and self._next.text in marks
+def _add(
+    lines: dict[KeyPath, int], path: KeyPath, value: Any, line: int, statement: str = ""
+) -> None:
+    """Add the paths inside a value."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            lines.setdefault((*path, name), line)
+            _add(lines, (*path, name), item, line, statement)
+    elif isinstance(value, list):
+        several = "\n" in statement.rstrip()
+        lines_of_items = _lines_of_items(statement, line) if several else [line] * len(value)
+        for number, (item, its_line) in enumerate(zip(value, lines_of_items), 1):
+            lines[(*path, number)] = its_line
+            _add(lines, (*path, number), item, its_line)
 
-    def _take(self) -> _Token:
-        token = self._next
-        if token.text:
-            self._next = next(self._tokens)
-        return token
 
-    def _header(self) -> KeyPath:
-        line = self._take().line
-        is_item = self._at("[")
-        if is_item:
-            self._take()
-        *parents, last = self._key("]")
-        path: KeyPath = ()
-        for name in parents:
-            path = (*path, name)
-            self.lines.setdefault(path, line)
-            if path in self._items:
-                path = (*path, self._items[path])
-        path = (*path, last)
-        self.lines.setdefault(path, line)
-        if is_item:
-            self._take()
-            self._items[path] += 1
-            path = (*path, self._items[path])
-            self.lines[path] = line
-        return path
+def _lines_of_items(statement: str, first: int) -> list[int]:
+    """The line of each item of a list of several lines: where the parts begin that are lists."""
+    found: list[int] = []
+    begin, part = "", ""
+    for number, line in enumerate(statement.split("\n"), first):
+        part = f"{part}{line}\n".lstrip(", \t")
+        value = _parsed(f"{begin}{part}]") or _parsed(f"{begin}{part}")
+        if value is not None:
+            while isinstance(value, dict):
+                [value] = value.values()
+            found += [first] * len(value)
+            begin, part, first = "x = [", "", number + 1
+    return found
 
-    def _pair(self, table: KeyPath) -> None:
-        line = self._next.line
-        path = table
-        for name in self._key("="):
-            path = (*path, name)
-            self.lines.setdefault(path, line)
-        self._value(path)
 
-    def _key(self, end: str) -> list[str]:
-        """The parts of a key without their quotes, up to the mark that ends it."""
-        parts = []
-        while not self._at(end, ""):
-            token = self._take()
-            if token.text[0] == "'":
-                parts.append(token.text[1:-1])
-            elif token.text[0] == '"':
-                from ast import literal_eval  # Python has all escapes of TOML
+def merge(
+    values: dict[str, Any],
+    more: dict[str, Any],
+    file: File,
+    owners: dict[KeyPath, File],
+    table: KeyPath = (),
+) -> Iterator[KeyPath]:
+    """Add `more`, the contents of `file`, to `values`; yields keys that both have.
 
-                parts.append(literal_eval(token.text))
-            elif not token.is_mark:
-                parts.append(token.text)
-        self._take()
-        return parts
+    Tables are merged and arrays of tables joined. `owners` gets the paths of added tables.
+    """
+    for key, value in more.items():
+        path, before = (*table, key), values.get(key)
+        if before is None:
+            values[key] = value
+            owners[path] = file
+        elif isinstance(before, dict) and isinstance(value, dict):
+            yield from merge(before, value, file, owners, path)
+        elif _are_tables(before) and _are_tables(value):
+            owners.update({(*path, len(before) + n): file for n in range(1, len(value) + 1)})
+            before.extend(value)
+        else:
+            yield path
 
-    def _value(self, path: KeyPath) -> None:
-        if self._at("["):
-            self._take()
-            number = 0
-            while not self._at("]", ""):
-                if self._at("\n", ","):
-                    self._take()
-                    continue
-                number += 1
-                self.lines[(*path, number)] = self._next.line
-                self._value((*path, number))
-            self._take()
-        elif self._at("{"):
-            self._take()
-            while not self._at("}", ""):
-                if self._at("\n", ","):
-                    self._take()
-                else:
-                    self._pair(path)
-            self._take()
-        else:  # one token, or several: 1.5, 1979-05-27 07:32:00
-            while not self._at("\n", ",", "]", "}", ""):
-                self._take()
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def joined_lines(texts: Mapping[Path, str]) -> dict[KeyPath, str]:
+    """`FILE:LINE` of each path; items of arrays are numbered through all files."""
+    lines: dict[KeyPath, str] = {}
+    items: Counter[KeyPath] = Counter()
+    for file, text in texts.items():
+        moved: dict[KeyPath, str] = {}
+        for path, line in lines_of(text).items():
+            to: KeyPath = ()
+            for step in path:
+                to = (*to, step + items[to] if isinstance(step, int) else step)
+            moved[to] = f"{file}:{line}"
+        lines = {**moved, **lines}
+        items.update(path[:-1] for path in moved if isinstance(path[-1], int))
+    return lines

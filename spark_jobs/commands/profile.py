@@ -21,6 +21,7 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.settings import show
+from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_action,
     add_period_options,
@@ -28,7 +29,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     requested_period,
     warn_if_empty,
 )
-from sam_pipeline.spark_jobs.config import SECTION, ReportConfig, examine_report
+from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -36,8 +37,8 @@ from sam_pipeline.spark_jobs.profiles.in_words import Words, in_words, words_by_
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.published import published_reports, published_runs
-from sam_pipeline.sql.archive.config import archive_part
-from sam_pipeline.sql.database.config import database_part
+from sam_pipeline.sql.archive.config import ArchiveConfig
+from sam_pipeline.sql.database.config import OptionalDatabase
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database, open_if_configured
 from sam_pipeline.sql.database.roles import READER
@@ -97,11 +98,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def add_config_options(command: argparse.ArgumentParser) -> None:
     """The command `config`."""
 
-    def parts(args: argparse.Namespace) -> list[show.Part]:
-        report = show.Part(SECTION, ReportConfig, examine_report(args))
-        return [report, database_part(args), archive_part(args)]
-
-    show.add_options(command, parts)
+    sections = (ReportConfig, OptionalDatabase, ArchiveConfig)
+    show.add_options(command, lambda args: [examine(one, args.config) for one in sections])
 
 
 def run_check(args: argparse.Namespace) -> int:

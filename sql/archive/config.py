@@ -11,11 +11,9 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.moments import days_argument
 from sam_pipeline.schema.secret_file import credential_file
 from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, secret_key
-from sam_pipeline.schema.settings.section import examine
-from sam_pipeline.schema.settings.show import Part
+from sam_pipeline.schema.settings.section import load
 from sam_pipeline.sql.archive.store import LocalStore, Store
 
-SECTION = "archive"
 CREDENTIALS = "sam-archive-credentials"
 """The systemd credential that replaces `credentials_file`."""
 
@@ -46,11 +44,20 @@ def _problem_of_endpoint(url: str) -> str | None:
     return None if is_server else "is not the URL of a server (expected https://HOST:PORT)"
 
 
+def _absolute(url: str, folder: Path) -> str:
+    return url if "://" in url or not url else f"{_FILE}{(folder / url).absolute()}"
+
+
 class ArchiveConfig(Settings):
     """Where the archive is, and which versions it keeps."""
 
+    SECTION = "archive"
+
     url: str | None = config_key(
-        "the archive: a directory, `file:///PATH`, or `s3a://BUCKET/PREFIX`", _problem_of_url, None
+        "the archive: a directory, `file:///PATH`, or `s3a://BUCKET/PREFIX`",
+        _problem_of_url,
+        None,
+        read=_absolute,
     )
     keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
     after: str = config_key(
@@ -91,22 +98,8 @@ class ArchiveConfig(Settings):
 
 
 def load_archive(args: argparse.Namespace) -> ArchiveConfig:
-    """The section `[archive]`; a relative path is relative to sam.toml.
-
-    Raises:
-        ConfigError: all problems of the section.
-    """
-    findings = examine(ArchiveConfig, SECTION, args.config, os.environ)
-    if findings.problems:
-        raise ConfigError(findings.problems)
-    values = dict(findings.values)
-    url = values.get("url")
-    if url is not None and "://" not in url:
-        position = findings.origin("url")
-        is_from_file = not position.startswith("SAM_") and findings.document.files
-        folder = findings.document.directory(SECTION, "url") if is_from_file else Path.cwd()
-        values["url"] = f"{_FILE}{folder / url}"
-    return ArchiveConfig(**values)
+    """The section `[archive]`; raises ConfigError with all its problems."""
+    return load(ArchiveConfig, args.config)
 
 
 def require_store(args: argparse.Namespace) -> tuple[ArchiveConfig, Store]:
@@ -120,8 +113,3 @@ def require_store(args: argparse.Namespace) -> tuple[ArchiveConfig, Store]:
     if store is None:
         raise ConfigError(["no archive is configured: set url in section [archive] of sam.toml"])
     return config, store
-
-
-def archive_part(args: argparse.Namespace) -> Part:
-    """The section for `config`."""
-    return Part(SECTION, ArchiveConfig, examine(ArchiveConfig, SECTION, args.config, os.environ))

@@ -10,14 +10,15 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings import show
-from sam_pipeline.sql.archive.config import archive_part
+from sam_pipeline.schema.settings.section import examine
+from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
-from sam_pipeline.sql.database.config import database_part, load_database, note_on_plain_text
+from sam_pipeline.sql.database.config import OptionalDatabase, load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
-from sam_pipeline.sql.imports.feed_config import import_part
+from sam_pipeline.sql.imports.feed_config import ImportConfig
 from sam_pipeline.sql.topology.downtime import downtimes_without_endpoints
 from sam_pipeline.sql.topology.moments import wire_now
 
@@ -41,9 +42,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def add_config_options(command: argparse.ArgumentParser) -> None:
     """The command `config`."""
-    show.add_options(
-        command, lambda args: [database_part(args), import_part(args), archive_part(args)]
-    )
+    sections = (OptionalDatabase, ImportConfig, ArchiveConfig)
+    show.add_options(command, lambda args: [examine(one, args.config) for one in sections])
 
 
 def run_check(args: argparse.Namespace) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.settings.key import Settings, config_key
-from sam_pipeline.schema.settings.section import examine, load
-from sam_pipeline.schema.settings.show import Part
+from sam_pipeline.schema.settings.section import load
 from sam_pipeline.sql.database.engine import parse_url
 
-VARIABLE = "SAM_DATABASE_URL"
 MAY_BE_PLAIN = ("disable", "allow", "prefer")
 """Values of libpq's `sslmode` that do not require TLS; the last one is its default."""
 
@@ -27,6 +26,14 @@ def _problem(url: str) -> str | None:
     return None
 
 
+def _absolute(url: str, folder: Path) -> str:
+    """An SQLite file is relative to the file that names it."""
+    if _problem(url) or (parsed := make_url(url)).get_backend_name() != "sqlite":
+        return url
+    path = str(folder / str(parsed.database))
+    return parsed.set(database=path).render_as_string(hide_password=False)
+
+
 MEANING = (
     "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of libpq, or"
     " `sqlite:////PATH`"
@@ -36,7 +43,9 @@ MEANING = (
 class OptionalDatabase(Settings):
     """The section for commands that need no database."""
 
-    url: str | None = config_key(MEANING, _problem, None)
+    SECTION = "database"
+
+    url: str | None = config_key(MEANING, _problem, None, read=_absolute)
 
     def __repr__(self) -> str:
         """Without the URL, which may contain a password."""
@@ -44,36 +53,17 @@ class OptionalDatabase(Settings):
 
 
 class DatabaseConfig(OptionalDatabase):
-    url: str = config_key(MEANING, _problem)
+    url: str = config_key(MEANING, _problem, read=_absolute)
 
 
 def load_database(args: argparse.Namespace) -> DatabaseConfig:
-    """The URL of the database, from the environment or sam.toml.
-
-    Raises:
-        ConfigError: the URL is missing or invalid.
-    """
-    findings = examine(DatabaseConfig, "database", args.config, os.environ)
-    if findings.problems:
-        raise ConfigError(findings.problems)
-    url = str(findings.values["url"])
-    parsed, document = make_url(url), findings.document
-    is_from_file = document.files and not os.environ.get(VARIABLE)
-    if is_from_file and parsed.get_backend_name() == "sqlite":
-        path = document.directory("database", "url") / str(parsed.database)
-        url = parsed.set(database=str(path)).render_as_string(hide_password=False)
-    return DatabaseConfig(url=url)
-
-
-def database_part(args: argparse.Namespace) -> Part:
-    """The section for `config`; some commands need no database."""
-    findings = examine(OptionalDatabase, "database", args.config, os.environ)
-    return Part("database", OptionalDatabase, findings)
+    """The section, whose URL is required; raises ConfigError if it is missing or invalid."""
+    return load(DatabaseConfig, args.config)
 
 
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
-    return bool(load(OptionalDatabase, "database", args.config, os.environ).url)
+    return bool(load(OptionalDatabase, args.config).url)
 
 
 def note_on_plain_text(url: str) -> str | None:

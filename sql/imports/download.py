@@ -31,7 +31,7 @@ from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.sql.errors import BadInput, FeedUnavailable, ImportRunning, StateUnusable
 from sam_pipeline.sql.imports.client import JSON, XML, FeedClient, Validators
 from sam_pipeline.sql.imports.feed_changes import Window
-from sam_pipeline.sql.imports.feed_config import SECTION, FeedConfig
+from sam_pipeline.sql.imports.feed_config import FeedConfig
 from sam_pipeline.sql.imports.formats.documents import elements
 from sam_pipeline.sql.imports.formats.gocdb import META, ROOT
 from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG
@@ -190,7 +190,7 @@ def _proxy(feed: FeedConfig, environ: Mapping[str, str]) -> Proxy | None:
     file = feed.proxy_password_file
     try:
         return chosen(
-            server, feed.proxy, SECTION, lambda: read_secret(file) if file else None, environ
+            server, feed.proxy, "import", lambda: read_secret(file) if file else None, environ
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from None

@@ -11,27 +11,20 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
-from sam_pipeline.schema.net.proxy import problem_of_proxy
 from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.secret_file import credential_file
+from sam_pipeline.schema.settings.broker import ProxyKeys, TlsKeys
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
     Settings,
     certificate_key,
     config_key,
-    expected,
     one_of,
-    path_key,
-    private_key,
-    revocation_key,
-    secret_key,
 )
-from sam_pipeline.schema.settings.section import examine, load
-from sam_pipeline.schema.settings.show import Part
-from sam_pipeline.sql.imports.feed_rows import FeedRules, SiteFilter
+from sam_pipeline.schema.settings.section import load
+from sam_pipeline.sql.imports.feed_rows import FeedRules
 from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG, VO_FEED
 
-SECTION = "import"
 KINDS = {
     GOCDB: ("endpoints", "groups", "downtimes"),
     VO_FEED: ("feed",),
@@ -43,17 +36,11 @@ CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
 """The systemd credentials for feeds without a `certificate_file`."""
 
 MIB = 1024 * 1024
-NOT_NEGATIVE = expected("0 or more", lambda number: number >= 0)
 
 
 def _check_read(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in KINDS[GOCDB]]
     return f"{', '.join(unknown)}: expected {', '.join(KINDS[GOCDB])}" if unknown else None
-
-
-def _check_flavours(flavours: dict[str, str]) -> str | None:
-    empty = [name for name, flavour in flavours.items() if not (name.strip() and flavour.strip())]
-    return f"{empty[0]!r}: expected a name and a flavour" if empty else None
 
 
 def problem_of_url(url: str) -> str | None:
@@ -70,7 +57,7 @@ def problem_of_url(url: str) -> str | None:
     return "must not contain a fragment (#)" if parts.fragment else None
 
 
-class FeedConfig(Settings):
+class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
     """One feed and how its server is reached."""
 
     kind: str = config_key("`gocdb`, `vofeed`, `cric` or `osg`", one_of(*KINDS))
@@ -89,48 +76,9 @@ class FeedConfig(Settings):
         None,
         "",
     )
-    ca_file: Path | None = path_key(
-        "certificate authorities, a file or a directory, instead of those of the system"
-    )
-    crl_file: Path | None = revocation_key()
     certificate_file: Path | None = certificate_key(
         "the client certificate; with one, GOCDB's protected methods are used, and CRIC's downtimes"
         " are read"
-    )
-    key_file: Path | None = private_key()
-    proxy: str | None = config_key(
-        "`http://[USER@]HOST:PORT`, or `none`; by default that of the environment",
-        problem_of_proxy,
-        None,
-    )
-    proxy_password_file: Path | None = secret_key("the password for the proxy")
-    flavours: dict[str, str] = config_key(
-        "names of services in the feed, and the flavours that they get, beside the default ones:"
-        ' `{ "globus-GRIDFTP" = "SRM" }`',
-        _check_flavours,
-        default={},
-    )
-    sites: tuple[str, ...] = config_key("only these sites: names, or patterns as `UKI-*`", None, ())
-    certification: tuple[str, ...] = config_key(
-        "only sites with one of these statuses, such as `Certified`", None, ()
-    )
-    infrastructure: tuple[str, ...] = config_key(
-        "only sites of one of these infrastructures, such as `Production`", None, ()
-    )
-    scope: tuple[str, ...] = config_key("only sites with one of these scope tags", None, ())
-    countries: tuple[str, ...] = config_key(
-        "only sites of these countries: names or codes", None, ()
-    )
-    keep_going: bool = config_key(
-        "leave out odd elements, and list them, instead of refusing the whole feed", None, False
-    )
-    max_left_out: int = config_key(
-        "refuse the feed if more elements than this, and more than `max_left_out_percent`, are odd",
-        NOT_NEGATIVE,
-        FeedRules.max_left_out,
-    )
-    max_left_out_percent: float = config_key(
-        "see `max_left_out`", NOT_NEGATIVE, FeedRules.max_left_out_percent
     )
     timeout_s: float = config_key("for the whole feed, including all retries", POSITIVE, 600.0)
     max_bytes: int = config_key("the limit on the size of the whole feed", POSITIVE, 256 * MIB)
@@ -138,20 +86,6 @@ class FeedConfig(Settings):
     @property
     def parts(self) -> SplitResult:
         return urlsplit(self.url)
-
-    @property
-    def rules(self) -> FeedRules:
-        """What is taken from the feed."""
-        conditions = SiteFilter(
-            self.sites, self.certification, self.infrastructure, self.scope, self.countries
-        )
-        return FeedRules(
-            self.flavours,
-            conditions,
-            self.keep_going,
-            self.max_left_out,
-            self.max_left_out_percent,
-        )
 
     @property
     def can_be_forged(self) -> bool:
@@ -186,8 +120,8 @@ class FeedConfig(Settings):
                 yield f"read: {self.kind} has no {name}"
         if self.scope and "scope" in parse_qs(self.parts.query, keep_blank_values=True):
             yield "scope is in the url as well"
-        if self.rules.filter.facts and self.kind == GOCDB and "groups" not in self.contents:
-            yield f"{self.rules.filter.facts[0]} needs the list of sites: add groups to read"
+        if self.facts and self.kind == GOCDB and "groups" not in self.contents:
+            yield f"{self.facts[0]} needs the list of sites: add groups to read"
         if self.site_group and self.kind != VO_FEED:
             yield f"site_group: {self.kind} has none"
         if self.key_file and not self.certificate_file:
@@ -199,20 +133,28 @@ class FeedConfig(Settings):
 class ImportConfig(Settings):
     """The section `[import]`."""
 
+    SECTION = "import"
+
     feed: tuple[FeedConfig, ...] = config_key("", default=())
+
+    def problems(self) -> Iterator[str]:
+        for number, feed in enumerate(self.feed, 1):
+            for problem in feed.problems():
+                yield f"feed[{number}] {problem}"
+        # A feed closes the rows that it lacks, so a second one of its kind would close the first's.
+        kinds = Counter(feed.kind for feed in self.feed if feed.kind != VO_FEED)
+        for kind, count in kinds.items():
+            if count > 1:
+                yield f"feed: {kind} appears {count} times; each would close the other's rows"
+        urls = Counter(feed.url for feed in self.feed if feed.kind == VO_FEED)
+        for url, count in urls.items():
+            if count > 1:
+                yield f"feed: {url} appears {count} times"
 
 
 def load_feeds(args: argparse.Namespace) -> tuple[FeedConfig, ...]:
-    """The feeds of sam.toml.
-
-    Raises:
-        ConfigError: all problems of the section at once.
-    """
-    feeds = load(ImportConfig, SECTION, args.config, os.environ).feed
-    problems = list(_problems(feeds))
-    if problems:
-        raise ConfigError(problems)
-    return feeds
+    """The feeds of sam.toml; raises ConfigError with all problems of the section."""
+    return load(ImportConfig, args.config).feed
 
 
 def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
@@ -233,27 +175,3 @@ def feed_of_files(args: argparse.Namespace, kind: str) -> FeedConfig:
     """How files of a feed are imported: like the only feed of its kind in sam.toml, if any."""
     feeds = [feed for feed in load_feeds(args) if feed.kind == kind]
     return feeds[0] if len(feeds) == 1 else FeedConfig(kind=kind, url="")
-
-
-def import_part(args: argparse.Namespace) -> Part:
-    """The section for `config`."""
-    findings = examine(ImportConfig, SECTION, args.config, os.environ)
-    if not findings.bad and None not in (feeds := findings.values.get("feed", ())):
-        findings.problems += _problems(feeds)
-    return Part(SECTION, ImportConfig, findings)
-
-
-def _problems(feeds: tuple[FeedConfig, ...]) -> Iterator[str]:
-    for number, feed in enumerate(feeds, 1):
-        for problem in feed.problems():
-            yield f"[{SECTION}] feed[{number}] {problem}"
-    # A feed closes the rows that it lacks, so a second one of its kind would close the first's.
-    kinds = Counter(feed.kind for feed in feeds if feed.kind != VO_FEED)
-    for kind, count in kinds.items():
-        if count > 1:
-            problem = f"{kind} appears {count} times; each would close the other's rows"
-            yield f"[{SECTION}] feed: {problem}"
-    urls = Counter(feed.url for feed in feeds if feed.kind == VO_FEED)
-    for url, count in urls.items():
-        if count > 1:
-            yield f"[{SECTION}] feed: {url} appears {count} times"

@@ -15,6 +15,7 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP, MessageClass
 from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.settings.key import NOT_NEGATIVE, Settings, config_key
 from sam_pipeline.schema.times import format_time, utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.topology.view_rows import Row, key_of
@@ -151,22 +152,48 @@ def entered_at(time: str) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class SiteFilter:
-    """The conditions that a site must meet, without regard to case; an empty one is always met.
+def _check_flavours(flavours: Mapping[str, str]) -> str | None:
+    empty = [name for name, flavour in flavours.items() if not (name.strip() and flavour.strip())]
+    return f"{empty[0]!r}: expected a name and a flavour" if empty else None
 
-    `sites` are patterns such as `UKI-*`.
+
+class FeedRules(Settings):
+    """What is taken from one feed.
+
+    The conditions that a site must meet regard no case; an empty one is always met. With
+    `keep_going`, odd elements are left out, unless they are more than both limits allow.
     """
 
-    sites: Collection[str] = ()
-    certification: Collection[str] = ()
-    infrastructure: Collection[str] = ()
-    scope: Collection[str] = ()
-    countries: Collection[str] = ()
+    flavours: dict[str, str] = config_key(
+        "names of services in the feed, and the flavours that they get, beside the default ones:"
+        ' `{ "globus-GRIDFTP" = "SRM" }`',
+        _check_flavours,
+        {},
+    )
+    sites: tuple[str, ...] = config_key("only these sites: names, or patterns as `UKI-*`", None, ())
+    certification: tuple[str, ...] = config_key(
+        "only sites with one of these statuses, such as `Certified`", None, ()
+    )
+    infrastructure: tuple[str, ...] = config_key(
+        "only sites of one of these infrastructures, such as `Production`", None, ()
+    )
+    scope: tuple[str, ...] = config_key("only sites with one of these scope tags", None, ())
+    countries: tuple[str, ...] = config_key(
+        "only sites of these countries: names or codes", None, ()
+    )
+    keep_going: bool = config_key(
+        "leave out odd elements, and list them, instead of refusing the whole feed", None, False
+    )
+    max_left_out: int = config_key(
+        "refuse the feed if more elements than this, and more than `max_left_out_percent`, are odd",
+        NOT_NEGATIVE,
+        20,
+    )
+    max_left_out_percent: float = config_key("see `max_left_out`", NOT_NEGATIVE, 5.0)
 
     @property
     def facts(self) -> Sequence[str]:
-        """The conditions on what a feed states about its sites."""
+        """The conditions on what a feed says about its sites."""
         return [name for name in SiteFacts._fields if getattr(self, name)]
 
     def unmet(self, site: str, facts: SiteFacts | None, answered: Collection[str]) -> str | None:
@@ -176,27 +203,13 @@ class SiteFilter:
         if self.facts and facts is None:
             return UNLISTED
         for name in self.facts:
-            stated = getattr(facts, name)
+            said = getattr(facts, name)
             wanted = {value.lower() for value in getattr(self, name)}
-            if not (stated is None and name in answered) and wanted.isdisjoint(
-                value.lower() for value in stated or ()
+            if not (said is None and name in answered) and wanted.isdisjoint(
+                value.lower() for value in said or ()
             ):
                 return name
         return None
-
-
-@dataclass(frozen=True)
-class FeedRules:
-    """What is taken from one feed.
-
-    With `keep_going`, odd elements are left out, unless they exceed both limits.
-    """
-
-    flavours: Mapping[str, str] = field(default_factory=dict)
-    filter: SiteFilter = SiteFilter()
-    keep_going: bool = False
-    max_left_out: int = 20
-    max_left_out_percent: float = 5.0
 
 
 def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> FeedRows:
@@ -209,7 +222,7 @@ def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> F
             facts that the filter needs; nothing was changed.
     """
     _refuse_left_out(rows, rules)
-    _refuse_unfilterable(rows, rules.filter, answered)
+    _refuse_unfilterable(rows, rules, answered)
     names = {name.lower(): new for name, new in {**DEFAULT_FLAVOURS, **rules.flavours}.items()}
     listed = rows.sites or {}
     filtered: dict[str, set[str]] = defaultdict(set)
@@ -217,7 +230,7 @@ def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> F
     def accepted(rows_of_a_kind: Iterable[Row]) -> Iterator[Row]:
         for row in rows_of_a_kind:
             site, flavour = row.get("siteName"), row.get("serviceFlavour")
-            if site and (unmet := rules.filter.unmet(site, listed.get(site), answered)):
+            if site and (unmet := rules.unmet(site, listed.get(site), answered)):
                 filtered[unmet].add(site)
             elif flavour:
                 yield {**row, "serviceFlavour": names.get(flavour.lower(), flavour)}
@@ -259,7 +272,7 @@ def _refuse_left_out(rows: FeedRows, rules: FeedRules) -> None:
     )
 
 
-def _refuse_unfilterable(rows: FeedRows, wanted: SiteFilter, answered: Collection[str]) -> None:
+def _refuse_unfilterable(rows: FeedRows, wanted: FeedRules, answered: Collection[str]) -> None:
     """Raise BadInput if a condition could only exclude every site, for lack of facts."""
     if wanted.facts and rows.sites is None:
         raise BadInput(

@@ -18,7 +18,7 @@ from urllib.parse import quote_plus
 from sam_pipeline.consumer.core.inbox import DATABASE, BatchRule, Inbox, MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
-from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access, Credentials
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
 from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake

@@ -10,7 +10,7 @@ import pytest
 
 from docs.tables import DOCS, TABLES, generated, named
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
 
 ROOT = DOCS.parent

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +25,7 @@ from sam_pipeline.consumer.commands.letters.tables import (
     outcome_tables,
 )
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import editor_command, load_for_replay
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.identity.policy import usable_policy
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (
@@ -93,6 +95,12 @@ LISTED = 50
 """The newest letters that `list` prints without --limit or --all."""
 SHOWN_BYTES = 64 * 1024
 """`show` begins no further letter after this much text without --all."""
+
+_OF_REPLAY = (
+    *("max_message_bytes", "max_records", "max_age_days", "max_future_s"),
+    *("publishers", "signature_age_days"),
+)
+"""The keys that a replay needs: limits and policy, but no brokers."""
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +269,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_edit(args: argparse.Namespace) -> int:
     """Replace a letter by an edited one, and with --replay load that."""
-    engine, config = open_database(args), load_for_replay(args)
+    engine, config = open_database(args), examine_consumer(args).only(*_OF_REPLAY)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
     body: bytes | None = None
@@ -275,7 +283,8 @@ def run_edit(args: argparse.Namespace) -> int:
                 text = f"{args.body}: {error.strerror}; nothing changed"
                 raise BadInput(text, exit_code=NO_INPUT) from error
         elif not args.headers:
-            editor = editor_command() or (["vi"] if sys.stdin.isatty() else [])
+            command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+            editor = command or (["vi"] if sys.stdin.isatty() else [])
             if not editor:
                 args.usage_error("no $VISUAL, $EDITOR or terminal: use --body FILE")
             suffix = ".json" if Message(content.headers, content.body).is_json else ".txt"
@@ -295,7 +304,7 @@ def run_edit(args: argparse.Namespace) -> int:
 def run_replay(args: argparse.Namespace) -> int:
     """Load the selected letters again, and print the outcome of each."""
     selected = _selected(args)
-    engine, config = _opened(args), load_for_replay(args)
+    engine, config = _opened(args), examine_consumer(args).only(*_OF_REPLAY)
     ids = dead_letter_ids(engine, selected)
     counts: Counter[str] = Counter()
     code = OK

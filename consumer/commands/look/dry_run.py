@@ -16,7 +16,7 @@ from sam_pipeline.consumer.commands.look.message_view import (
     shortened,
 )
 from sam_pipeline.consumer.commands.look.preview import Preview, Previewer
-from sam_pipeline.consumer.settings.tap_config import load_for_tap
+from sam_pipeline.consumer.settings.load import load_for_tap
 from sam_pipeline.consumer.sources.tap import make_taps
 from sam_pipeline.schema.identity.policy import usable_policy
 from sam_pipeline.schema.messages.decode import WHOLE

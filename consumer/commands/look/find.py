@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.spool_directories import load_for_find, publisher_spools
+from sam_pipeline.consumer.settings.load import load_for_find, publisher_spools
 from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Origin, claimed_origin

@@ -19,7 +19,7 @@ from sam_pipeline.consumer.core.inbox import (
 )
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
-from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access, Credentials
 from sam_pipeline.consumer.sources.door.answers import (
     RETRY_WHEN_BACK_S,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sam_pipeline.consumer.core.recovery import HintFile
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.consumer.sources.stomp.dialects import (
     BrokerDialect,
     deletable,

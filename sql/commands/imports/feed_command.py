@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -252,7 +252,7 @@ def _rows(
     """What is taken from the files of a feed; raises BadInput."""
     if feed.kind == VO_FEED:
         reader_options = {"site_group": getattr(args, "site_group", "") or feed.site_group}
-    rules = replace(feed.rules, keep_going=feed.keep_going or args.keep_going)
+    rules = feed.replace(keep_going=feed.keep_going or args.keep_going)
     return taken(READERS[feed.kind](files, **reader_options), rules, answered)
 
 

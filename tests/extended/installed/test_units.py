@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.settings.broker import secret_of
-from sam_pipeline.schema.settings.section import SECRETS
+from sam_pipeline.schema.settings.key import Settings
 from sam_pipeline.sql.archive import config as archive
 from sam_pipeline.sql.imports import feed_config as feeds
 from tests.extended.installed.installation import packages_or_missing
@@ -291,14 +293,14 @@ def test_a_credential_of_root_reaches_the_service(host: Host) -> None:
     assert arrived == "secret\n"
 
 
-def credentials_of(section: str) -> set[str]:
-    return {secret_of(section, name).credential for name in SECRETS[section]}
+def credentials_of(settings: type[Settings]) -> set[str]:
+    return {secret_of(settings.SECTION, name).credential for name in settings.SECRETS}
 
 
 def test_the_units_load_every_credential_that_their_programs_look_for() -> None:
     ours = {
-        "consumer": credentials_of("consumer"),
-        "worker": credentials_of("publisher"),
+        "consumer": credentials_of(ConsumerConfig),
+        "worker": credentials_of(PublisherConfig),
         "database": {feeds.CERTIFICATE, feeds.KEY},
     }
     with_archive = {"sam-db-archive.service", "sam-db-prune.service", "sam-report.service"}

@@ -26,7 +26,7 @@ from sam_pipeline.consumer.core.inbox import (
 from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
-from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Credentials
 from sam_pipeline.consumer.sources.door.intake import DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource

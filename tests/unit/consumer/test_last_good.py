@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.settings.last_good import LastGood
+from sam_pipeline.consumer.process.last_good import LastGood
 from sam_pipeline.schema.errors import ConfigError
 
 

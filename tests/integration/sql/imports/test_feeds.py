@@ -74,7 +74,7 @@ def import_feed(
     engine: Engine, feed: FeedConfig, state: Path, at: str, accept_shrinking: bool = False
 ) -> list[FeedChanges]:
     with downloaded(feed, WINDOW, state, {}) as download:
-        rows = taken(READERS[feed.kind](download.files), feed.rules, download.answered)
+        rows = taken(READERS[feed.kind](download.files), feed, download.answered)
         snapshot = FeedSnapshot(rows.feed, at, None, WINDOW, accept_shrinking)
         return apply_snapshot(engine, rows, snapshot)
 

@@ -23,10 +23,8 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring import metrics
 from sam_pipeline.consumer.monitoring.metrics import CLIENTS, MetricsPort, Readers
 from sam_pipeline.consumer.monitoring.observer import CertificateLife
-from sam_pipeline.consumer.monitoring.reporter import address_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
-from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
-from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.consumer.settings.config import ConsumerConfig, MetricsAddress
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.target import TlsFiles as Files
 from tests.support.brokers.tls_files import TlsFiles
@@ -222,11 +220,11 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
 
 
 def test_each_instance_has_its_own_port() -> None:
-    base = MetricsAddress("127.0.0.1", 9464)
-    ports = [address_of(base, instance).port for instance in (None, 1, 2)]
-    assert ports == [9464, 9465, 9466]
-    with pytest.raises(ConfigError, match="65536, above 65535"):
-        address_of(base._replace(port=65535), 1)
+    config = ConsumerConfig(metrics_listen="127.0.0.1:9464")
+    addresses = [config.replace(instance=number).metrics_address for number in (None, 1, 2)]
+    assert [*map(str, addresses)] == [f"127.0.0.1:{port}" for port in (9464, 9465, 9466)]
+    last = config.replace(metrics_listen="127.0.0.1:65535", instance=1)
+    assert "port 65536 of instance 1 is too high" in "\n".join(last.problems())
 
 
 def test_a_page_whose_host_was_rebound_to_this_machine_reads_nothing(daemon: Daemon) -> None:

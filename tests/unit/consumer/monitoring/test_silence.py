@@ -17,7 +17,7 @@ from sam_pipeline.consumer.monitoring.observer import (
     Lookout,
     Observer,
 )
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.consumer.settings.tables import SilenceConfig
 from tests.support.consumer.doubles import FakeSource
 from tests.support.consumer.snapshot import snapshot
 

@@ -11,22 +11,9 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.load import (
-    load_consumer,
-    load_for_replay,
-    load_identity,
-    tokens_path,
-)
-from sam_pipeline.consumer.settings.metrics_address import (
-    MetricsAddress,
-    check_address,
-    exposure_problems,
-    parse_address,
-)
-from sam_pipeline.consumer.settings.relay_targets import check_targets
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig, MetricsAddress, parse_address
+from sam_pipeline.consumer.settings.load import examine_consumer, load_consumer
+from sam_pipeline.consumer.settings.tables import DoorConfig, SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -42,6 +29,7 @@ password_file = "secret"
 destination = "/topic/grid.probe.metricOutput"
 class = "metricOutput"
 """
+LIMITS = ("max_message_bytes", "max_records", "max_age_days", "max_future_s")
 SPOOL = '[consumer]\nbrokers = ["spool:///in"]\n'
 NETWORK = '[consumer]\nname = "a"\nbrokers = ["stomp://a"]\n'
 TO_X = '[[consumer.subscription]]\ndestination = "/topic/x"\n'
@@ -82,6 +70,11 @@ def problems_of(directory: Path, text: str) -> str:
     return "\n".join(caught.value.problems)
 
 
+def problem_of(key: str, value: object) -> str | None:
+    check = ConsumerConfig.KEYS[key].check
+    return check(value) if check else None
+
+
 def complete(*lines: str) -> str:
     """The complete section with further lines."""
     return COMPLETE.replace("\n[[", "\n".join([*lines, "[["]))
@@ -107,7 +100,7 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
 
     assert (spool.batch_size, spool.metrics_address) == (2000, None)
     assert spool.relay_accounts == set()
-    assert (door.door, door.reads_network) == (DoorConfig(), False)
+    assert (door.door, door.network_brokers) == (DoorConfig(), [])
     assert [*map(str, door.doors)] == ["listen+http://localhost:8080"]
     assert door.door.admits_anonymous(parse_broker("listen+http://127.0.0.1:8080"))
 
@@ -120,11 +113,11 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
         (NETWORK.replace('a"]', 'a", "spool:///in"]') + TO_IN, [NO_SUBSCRIPTION]),
         (NETWORK + TO_X + TO_X, ["appears twice"]),
         (NETWORK + TO_IN, ["spool:///in is not one of the brokers"]),
-        (SPOOL + TO_IN + 'format = "xml"\n', ["wlcg, nstream"]),
+        (SPOOL + TO_IN + 'format = "xml"\n', ["wlcg or nstream"]),
         (SPOOL + TO_IN + 'rename = { a = "b", c = "B" }\n', ["'a' and 'c' both become"]),
         (SPOOL + TO_IN + 'rename = { a = "b", A = "c" }\n', ["'A' appears twice"]),
         (SPOOL + TO_IN + 'rename = { a = " " }\n', ["a name is empty"]),
-        (SPOOL.replace('"]', '", "spool:///in?umask=007"]'), ["a broker is listed twice"]),
+        (SPOOL.replace('"]', '", "spool:///in?umask=007"]'), ["spool:///in appears twice"]),
         (WRONG_DOOR, ["sam.toml:4: [consumer.door] max_connections: expected more than 0"]),
         (WRONG_DOOR, ["answer_timeout (did you mean answer_timeout_s?)"]),
         (NETWORK + 'vouches = ["spool:///in"]\n' + TO_X, ["spool:///in is not one of the network"]),
@@ -146,7 +139,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, text: str, stems: lis
     assert [stem for stem in stems if stem not in problems] == [], problems
     if text.startswith(f"{SPOOL}max_"):
         with pytest.raises(ConfigError, match=stems[0]):
-            load_for_replay(args_of(tmp_path, text)).limits()
+            examine_consumer(args_of(tmp_path, text)).only(*LIMITS).limits()
 
 
 def test_further_keys_are_read(tmp_path: Path) -> None:
@@ -168,7 +161,8 @@ def test_further_keys_are_read(tmp_path: Path) -> None:
     assert config.publishers == tmp_path / "publishers.toml"
     assert config.metrics_address == ("0.0.0.0", 9464)
     limits = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
-    assert config.limits() == load_for_replay(args_of(tmp_path, text)).limits() == limits
+    some = examine_consumer(args_of(tmp_path, text)).only(*LIMITS)
+    assert config.limits() == some.limits() == limits
     [rule] = config.silence
     assert (rule.message_class, rule.site, rule.minutes) == ("metricOutput", "", 2.5)
     assert config.door.max_connections == 7
@@ -205,11 +199,14 @@ def test_asking_for_the_status_needs_no_secret_but_a_good_name(tmp_path: Path) -
     text = COMPLETE.replace('"secret"', '"no-such-file"')
 
     for instance, name in ((None, "site-a"), (2, "site-a@2")):
-        assert load_identity(args_of(tmp_path, text, instance)).process_name == name
+        args = args_of(tmp_path, text)
+        named = examine_consumer(args, instance).only("name", "broker_urls")
+        assert named.process_name == name
     with pytest.raises(ConfigError, match="needs shared = true"):
         load_consumer(args_of(tmp_path, COMPLETE), 2)
     with pytest.raises(ConfigError, match="expected letters, digits"):
-        load_identity(args_of(tmp_path, text.replace("site-a", "site a")))
+        args = args_of(tmp_path, text.replace("site-a", "site a"))
+        examine_consumer(args).only("name", "broker_urls")
 
 
 def test_a_login_in_plain_text_must_be_permitted(tmp_path: Path) -> None:
@@ -253,7 +250,8 @@ def test_a_door_is_passable_or_a_problem(tmp_path: Path, url: str, door: str, st
     # The file of tokens need not exist before the first one.
     tokens = tmp_path / "tokens" if TOKENS in door else None
     assert config.door.tokens_file == tokens
-    assert not tokens or tokens_path(args_of(tmp_path, text)) == tokens
+    if tokens:
+        assert examine_consumer(args_of(tmp_path, text)).only("door").door == config.door
 
 
 @pytest.mark.parametrize(
@@ -274,7 +272,7 @@ def test_an_address_of_metrics_has_a_host_and_a_port(text: str) -> None:
     host, _, port = text.rpartition(":")
 
     assert parse_address(text) == (host.strip("[]"), int(port))
-    assert check_address(text) is None
+    assert problem_of("metrics_listen", text) is None
 
 
 @pytest.mark.parametrize(
@@ -282,7 +280,7 @@ def test_an_address_of_metrics_has_a_host_and_a_port(text: str) -> None:
     ["9464", ":9464", "127.0.0.1:0", "127.0.0.1:65536", "::1:9464", "a:b", "http://127.0.0.1:9464"],
 )
 def test_any_other_address_is_a_problem_that_shows_an_example(text: str) -> None:
-    assert "127.0.0.1:9464" in str(check_address(text))
+    assert "127.0.0.1:9464" in str(problem_of("metrics_listen", text))
 
 
 @pytest.mark.parametrize("certificate", [None, Path("file")])
@@ -291,7 +289,12 @@ def test_any_other_address_is_a_problem_that_shows_an_example(text: str) -> None
 def test_metrics_beyond_this_machine_need_tls_and_a_token(
     host: str, certificate: Path | None, token: Path | None
 ) -> None:
-    problems = [*exposure_problems(MetricsAddress(host, 1), certificate, token)]
+    config = ConsumerConfig(
+        metrics_listen=str(MetricsAddress(host, 1)),
+        metrics_certificate_file=certificate,
+        metrics_token_file=token,
+    )
+    problems = [*config.problems()]
 
     is_local = host in ("127.3.2.1", "::1")
     assert len(problems) == (not is_local and not (certificate and token))
@@ -312,7 +315,8 @@ def test_metrics_beyond_this_machine_need_tls_and_a_token(
     ],
 )
 def test_a_relay_sends_to_one_spool_or_to_brokers(urls: tuple[str, ...], problem: str) -> None:
-    assert (problem in str(check_targets(urls))) if problem else check_targets(urls) is None
+    found = problem_of("to", urls)
+    assert (problem in str(found)) if problem else found is None
 
 
 ONE, OTHER = "stomp+ssl://msg1.example.org:61614", "stomp+ssl://msg2.example.org:61614"

@@ -14,8 +14,8 @@ from sam_pipeline.consumer.core.inbox import BROKER, NOWHERE, Delivery, Outcome
 from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway
-from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.tables import BrokerConfig
 from sam_pipeline.consumer.sinks.relay import MAX_ATTEMPTS, MAX_SUSPECTS, BrokerSink
 from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.schema.identity.identity import IDENTITY

@@ -15,7 +15,7 @@ import pytest
 from sam_pipeline.consumer.commands.door_check import door_notes, door_problems
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access, Credentials
 from sam_pipeline.consumer.sources.door.answers import UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.signatures import SignatureCheck

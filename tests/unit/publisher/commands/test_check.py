@@ -49,7 +49,7 @@ def test_every_problem_is_reported_at_once_with_file_line_and_key(tmp_path: Path
         f"5: [publisher] password_file: {tmp_path}/missing: no such file",
         f"6: [publisher] token_file: {tmp_path}/open: is accessible to other users (mode 0644)",
         f"7: [publisher] spool: {tmp_path}/occupied/spool: ",
-        "8: [publisher] order: expected listed or shuffled, not random",
+        "8: [publisher] order: expected listed or shuffled, not 'random'",
         "9: unknown section [consumr] (did you mean consumer?)",
     ):
         assert sum(problem.startswith(stem) for problem in problems) == 1, stem

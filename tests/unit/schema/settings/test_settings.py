@@ -10,7 +10,6 @@ import pytest
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.settings import files, section
 from sam_pipeline.schema.settings.key import Settings, config_key
-from sam_pipeline.schema.settings.show import Part as ShownPart
 from sam_pipeline.schema.settings.show import as_text, masked, settings_of
 
 
@@ -26,6 +25,9 @@ class Inside(Settings):
 
 
 class Section(Settings):
+    SECTION = "consumer"
+    SECRETS = ("password", "proxy_password")
+
     name: str = config_key("")
     brokers: tuple[str, ...] = config_key("", default=())
     timeout_s: float = config_key(
@@ -63,7 +65,7 @@ class Place:
 
 def load(path: str | None = None, env: dict[str, str] | None = None, **flags: object) -> Section:
     environ = {"HOME": "/nowhere", **(env or {})}
-    return section.load(Section, "consumer", path, environ, **flags)
+    return section.load(Section, path, environ, **flags)
 
 
 def refused(*arguments: object, **flags: object) -> tuple[str, ...]:
@@ -209,7 +211,7 @@ def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_r
     assert load(env={"SAM_CONSUMER_NAME": "a", "HOME": "/dev/null"}).name == "a"
     none = str(tmp_path / "none.toml")
     for arguments in ((none,), (None, {"SAM_CONFIG": none})):
-        assert "no such configuration file" in refused(*arguments)[0]
+        assert "no such file or directory" in refused(*arguments)[0]
     assert "not a regular file" in refused(str(tmp_path))[0]
 
     monkeypatch.chdir(tmp_path)
@@ -299,10 +301,10 @@ def test_each_setting_has_its_value_and_its_origin(tmp_path: Path) -> None:
     )
     environ = {"SAM_CONSUMER_PASSWORD": "hidden", "SAM_CONSUMER_NAME": "from-variable"}
 
-    found = section.examine(Section, "consumer", str(file), environ)
+    found = section.examine(Section, str(file), environ)
     shown = {
         key.removeprefix("consumer."): (as_text(value), origin.replace(f"{file}:", "line "))
-        for key, value, origin in settings_of(ShownPart("consumer", Section, found))
+        for key, value, origin in settings_of(found)
     }
 
     assert shown == {

@@ -14,7 +14,6 @@ from sam_pipeline.sql.imports.feed_rows import (
     FeedRules,
     LeftOut,
     SiteFacts,
-    SiteFilter,
     taken,
 )
 from sam_pipeline.sql.topology.view_rows import Row
@@ -55,7 +54,7 @@ def test_names_of_a_feed_extend_and_override_the_default_ones() -> None:
         "f", [endpoint(flavour=name) for name in ("GLOBUS-gridftp", "eu.portal", "webdav")]
     )
 
-    rules = FeedRules({"globus-GRIDFTP": "SRM", "EU.portal": "PORTAL"})
+    rules = FeedRules(flavours={"globus-GRIDFTP": "SRM", "EU.portal": "PORTAL"})
 
     flavours = [row["serviceFlavour"] for row in taken(rows, rules).endpoints or ()]
     assert flavours == ["SRM", "PORTAL", "WEBDAV"]
@@ -94,17 +93,17 @@ SITES = {
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [
-        (SiteFilter(), "UKI-A UKI-B CH-C CLOSED"),
-        (SiteFilter(certification=["certified"]), "UKI-A CH-C"),
-        (SiteFilter(certification=["Certified"], infrastructure=["Production"]), "UKI-A"),
-        (SiteFilter(scope=["WLCG", "elixir"]), "UKI-A"),
-        (SiteFilter(countries=["ch", "France"]), "CH-C"),
-        (SiteFilter(sites=["uki-*", "closed"]), "UKI-A UKI-B CLOSED"),
-        (SiteFilter(sites=["UKI-?"], certification=["Suspended"]), "UKI-B"),
+        (FeedRules(), "UKI-A UKI-B CH-C CLOSED"),
+        (FeedRules(certification=["certified"]), "UKI-A CH-C"),
+        (FeedRules(certification=["Certified"], infrastructure=["Production"]), "UKI-A"),
+        (FeedRules(scope=["WLCG", "elixir"]), "UKI-A"),
+        (FeedRules(countries=["ch", "France"]), "CH-C"),
+        (FeedRules(sites=["uki-*", "closed"]), "UKI-A UKI-B CLOSED"),
+        (FeedRules(sites=["UKI-?"], certification=["Suspended"]), "UKI-B"),
     ],
 )
 def test_rows_of_sites_that_meet_all_conditions_are_taken(
-    conditions: SiteFilter, expected: str
+    conditions: FeedRules, expected: str
 ) -> None:
     names = [*SITES, "CLOSED"]
     rows = FeedRows(
@@ -116,7 +115,7 @@ def test_rows_of_sites_that_meet_all_conditions_are_taken(
         SITES,
     )
 
-    done = taken(rows, FeedRules(filter=conditions))
+    done = taken(rows, conditions)
 
     left = {site for sites in done.filtered.values() for site in sites}
     for kind in (done.endpoints, done.groups["NGI"], done.contacts, (done.downtimes or ())[1:]):
@@ -127,7 +126,7 @@ def test_rows_of_sites_that_meet_all_conditions_are_taken(
 
 
 def test_a_condition_is_met_if_the_server_has_checked_it() -> None:
-    rules = FeedRules(filter=SiteFilter(certification=["Certified"], countries=["CH"]))
+    rules = FeedRules(certification=["Certified"], countries=["CH"])
     rows = FeedRows("f", [endpoint("A")], sites={"A": SiteFacts(countries=["CH"])})
 
     assert taken(rows, rules, ["certification"]).endpoints == [endpoint("A")]
@@ -136,7 +135,7 @@ def test_a_condition_is_met_if_the_server_has_checked_it() -> None:
 
 
 def test_a_filter_without_a_list_of_sites_takes_nothing_and_says_so() -> None:
-    rules = FeedRules(filter=SiteFilter(scope=["EGI"]))
+    rules = FeedRules(scope=["EGI"])
 
     with pytest.raises(BadInput, match="list of sites"):
         taken(FeedRows("f", [endpoint()]), rules)

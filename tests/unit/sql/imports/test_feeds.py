@@ -51,7 +51,7 @@ def load(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ('kind = "gocbd"\nurl = "https://x"\n', "kind: expected one of gocdb, vofeed, cric"),
+        ('kind = "gocbd"\nurl = "https://x"\n', "kind: expected gocdb, vofeed, cric"),
         ('kind = "gocdb"\n', "url is missing"),
         ('kind = "gocdb"\nurl = "ftp://x"\n', "is not the URL of a server"),
         ('kind = "gocdb"\nurl = "https://jane@x"\n', "must not contain a login"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, FeedRules, SiteFilter, taken
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, FeedRules, taken
 from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.osg import FACILITY, SITE, osg_time, read_osg
@@ -123,7 +123,7 @@ def test_sites_of_cric_can_be_chosen_by_their_country(tmp_path: Path) -> None:
     rows = services(tmp_path, a=STORAGE, b={**CE, "rcsite": "OTHER", "country_code": "YY"})
 
     for country in ("xx", "exampleland"):
-        rules = FeedRules(filter=SiteFilter(countries=[country]))
+        rules = FeedRules(countries=[country])
         assert {row["siteName"] for row in taken(rows, rules).endpoints or ()} == {"EXAMPLE-LCG2"}
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sam_pipeline.consumer.errors import SubscriptionRefused
-from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import BrokerConfig, SubscriptionConfig
 from sam_pipeline.consumer.sources.stomp.dialects import (
     ACTIVEMQ,
     ARTEMIS,
