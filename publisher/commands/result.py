@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=r"the texts are macros of Nagios: in the details `\n` is a line end, `\\` a backslash",
     )
     add_record_options(parser)
-    parser.add_argument("--timestamp", metavar="TIME", help="time of the result (default: now)")
+    parser.add_argument("--timestamp", metavar="ISO-TIME", help="time of the result (default: now)")
     add_broker_options(parser)
     add_message_options(parser)
 

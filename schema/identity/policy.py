@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.errors import ConfigError, how_to_install
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     BROKER,
@@ -27,7 +27,6 @@ from sam_pipeline.schema.identity.identity import (
     key_identity,
 )
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
-from sam_pipeline.schema.program.extras import how_to_install
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
 from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Callable, NoReturn, Optional, TextIO, Union
@@ -14,6 +17,7 @@ from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
+from sam_pipeline.schema.times import format_time
 
 VERSION = "0.1.0"
 """As in pyproject.toml; to read it from the installed metadata takes longer than publishing."""
@@ -266,7 +270,8 @@ def run(
         logger.debug("traceback of the error", exc_info=True)
         lines, code = [str(error)], IO_ERROR
     except Exception as error:
-        lines, code = _missing_package(error), UNAVAILABLE
+        if isinstance(error, ModuleNotFoundError):
+            lines, code = errors.how_to_install(error.name or ""), UNAVAILABLE
         if not lines:
             logger.debug("traceback of the bug", exc_info=True)
             bug = f"a bug: {type(error).__name__}: {error}"
@@ -309,8 +314,6 @@ def print_done(
 
 def output_ended() -> bool:
     """Pass on the printed text; whether nobody reads standard output, or it can't be written."""
-    import select  # for commands that print until they are stopped
-
     _flush(sys.stdout)
     if _unwritten or _readers_gone:
         return True
@@ -378,20 +381,13 @@ def to_json(value: object, indent: Optional[int] = 2) -> str:
 
     Without `indent` it is on one line.
     """
-    import json  # slow to import, and most calls print a line of text
-    from datetime import date, datetime
-    from decimal import Decimal
-
-    from sam_pipeline.schema.times import format_time
 
     def encode(value: object) -> object:
         if isinstance(value, datetime):
             return format_time(value)
         if isinstance(value, date):
             return value.isoformat()
-        if isinstance(value, Decimal):
-            return float(value)
-        raise TypeError(f"{type(value).__name__} has no JSON form")
+        return float(value)  # type: ignore[arg-type]  # a Decimal; of another class it is a bug
 
     return printable_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode))
 
@@ -429,12 +425,3 @@ def _discard(stream: TextIO, error: OSError, at_the_end: bool = False) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
-
-
-def _missing_package(error: Exception) -> list[str]:
-    """The line that says how to install the package of an import that failed."""
-    if not isinstance(error, ModuleNotFoundError):
-        return []
-    from sam_pipeline.schema.program.extras import how_to_install
-
-    return how_to_install(error.name or "")

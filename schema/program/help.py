@@ -1,4 +1,4 @@
-"""Help texts, in sections, and what a usage error probably means; imported only to print them.
+"""Help texts and usage errors; imported only to print them.
 
 The text after the options (`epilog`) consists of paragraphs and lists, such as examples:
 

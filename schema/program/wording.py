@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Optional
@@ -30,8 +31,6 @@ def printable_json(document: str) -> str:
     """A JSON document with JSON's own escapes for the same characters, except its line ends."""
     if document.replace("\n", "").isprintable():
         return document
-    import json
-
     return re.sub(
         _UNPRINTABLE,
         lambda match: "\n" if match[0] == "\n" else json.dumps(match[0])[1:-1],

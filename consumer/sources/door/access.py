@@ -24,7 +24,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     try_again,
     unauthorized,
 )
-from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.errors import ConfigError, how_to_install
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     certificate_identity,
@@ -35,7 +35,6 @@ from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.certificate import is_proxy, subject_in
-from sam_pipeline.schema.program.extras import how_to_install
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
 
