@@ -13,6 +13,8 @@ import shtab
 
 from deploy.manual.parsers import commands, parser_of
 from docs.reasons import dead_letter_reasons
+from sam_pipeline.schema.program.command import add_action
+from sam_pipeline.schema.program.help import subparsers
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import STATUSES
 
@@ -29,6 +31,9 @@ DIRECTORIES = ("DIR", "DIRECTORY")
 def scripts(program: str) -> Mapping[str, str]:
     """The scripts of a program by shell."""
     parser = parser_of(program)
+    for actions in subparsers(parser):
+        names = [*actions.choices]
+        add_action(actions, "help", "describe a command").add_argument("of", choices=names)
     for command in [parser, *commands(parser)]:
         for action in command._actions:
             describe(action)

@@ -56,6 +56,7 @@ FILES = {"results.txt", "rows"}
 OFFERED: Mapping[str, set[str]] = {
     "sam-consume dead-letter re": {"replay", "restore"},
     "sam-publish --log-format json resu": {"result"},
+    "sam-report help ex": {"explain", "export", "exclusion"},
     "sam-report export --format ": {"parquet", "csv", "json", "argo", "openmetrics"},
     "sam-consume dead-letter list --reason unk": {"unknown-class", "unknown-format"},
     "sam-publish send --class si": {"siteGroup", "siteContact"},
