@@ -30,18 +30,16 @@ from sam_pipeline.schema.identity.policy import RateLimits
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.sql.database.clock import clock_offset
-from sam_pipeline.sql.database.engine import name_of, reading, writing
-from sam_pipeline.sql.database.session_lock import LockHolder, LockSession
+from sam_pipeline.sql.database.engine import clock_offset, name_of, reading, writing
+from sam_pipeline.sql.database.locks import LockHolder, LockSession
 from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.letters.budget import LettersFull
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
-from sam_pipeline.sql.loading.load import Loader, Loading, MessageReport
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.loading.letters.quota import LettersFull
+from sam_pipeline.sql.loading.load import Audit, Loader, Loading, MessageReport
+from sam_pipeline.sql.operations import record_operation
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""

@@ -105,12 +105,12 @@ def read(
         raise MessageRefused("too-large", text)
     max_records = limits.max_records
     renames = parse_renames(headers[RENAME]) if RENAME in headers else NO_RENAMES
-    message_class = built_in(message.message_class)
+    message_class = built_in(headers.get(CLASS))
     if FORMAT in headers and format_of(message) == NSTREAM:
         return read_nstream(
             body, message_class=message_class, renames=renames, max_records=max_records
         )
-    if message.is_json:
+    if headers.get(CONTENT_TYPE) != TEXT and message.is_json:
         return read_json(body, renames=renames, max_records=max_records)
     return read_wlcg(
         body,
@@ -135,7 +135,8 @@ def decode(
     except MessageRefused as refusal:
         return _refused_whole(message, refusal)
     column_of = column_names(tuple(columns))
-    class_name, headers = message.message_class or "", message.headers
+    headers = message.headers
+    class_name = headers.get(CLASS, "")
     made = made_at(message.message_id) if built_in(class_name) in STATEMENTS else ""
     rows: list[Row] = []
     bad: list[Refused] = []

@@ -155,11 +155,13 @@ def column_names(columns: tuple[str, ...]) -> Names:
     return names
 
 
+@lru_cache(maxsize=100)  # as each message and each record asks
 def built_in(name: str | None) -> MessageClass | None:
     """The built-in class of that name, in any case; None for a site's own class."""
     return BUILT_IN.get(folded(name)) if name else None
 
 
+@lru_cache(maxsize=100)
 def folded(class_name: str) -> str:
     """The name in the form in which SQL compares unquoted identifiers: ASCII letters in lower case.
 

@@ -31,7 +31,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.operations import record_operation
 from sam_pipeline.sql.topology.unknown_names import without_endpoints
 
 EXAMPLES = """\

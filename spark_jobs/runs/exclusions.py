@@ -16,7 +16,7 @@ from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusio
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.operations import record_operation
 
 _INSERT = text(
     "INSERT INTO exclusion (kind, monitoring_host, metric_name, site, service_flavour, host_name,"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine
 
-from sam_pipeline.sql.database.one_at_a_time import one_at_a_time
+from sam_pipeline.sql.database.locks import one_at_a_time
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.manifest import Manifest, newest_of
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.one_at_a_time import one_at_a_time
+from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.loading.fold import take_changes
 
 _ONE_DAY = timedelta(days=1)

@@ -25,14 +25,13 @@ from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
 from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Manifest
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.archive.verify import problems_of_files
-from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading, writing
 from sam_pipeline.sql.errors import ArchiveDamaged, StatementFailed
 from sam_pipeline.sql.loading.batch import MAX_RECORDS, Batch, PendingRow, ViewBatch
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.operations import record_operation
 
 _RESULT = {
     "hostName": "host_name",

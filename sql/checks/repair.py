@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.checks.check import prefixed, schema_problems
-from sam_pipeline.sql.checks.ownership import right_owner, strays
-from sam_pipeline.sql.checks.problem import Problem
+from sam_pipeline.sql.checks.check import Problem, misplaced_objects, prefixed, schema_problems
 from sam_pipeline.sql.checks.schema_objects import (
     OUR_GRANTEES,
     Key,
@@ -116,14 +114,11 @@ def repair(engine: Engine) -> Repair:
         # Changing owners takes the rights of the login itself, not those of the owner.
         connection.execute(text("SET LOCAL ROLE NONE"))
         done: list[str] = []
-        owner = right_owner(connection)
-        if owner.name not in roles.missing_roles(connection):
-            for kind, name, old_owner in strays(connection, ours, owner):
-                with _attempt(connection, f"{kind} {name}"):
-                    run_script(connection, f"ALTER {kind} {name} OWNER TO {owner.name}")
-                    done.append(
-                        f"changed the owner of {kind} {name} from {old_owner} to {owner.name}"
-                    )
+        owner, _, objects = misplaced_objects(connection, ours)
+        for kind, name, other in [] if owner in roles.missing_roles(connection) else objects:
+            with _attempt(connection, f"{kind} {name}"):
+                run_script(connection, f"ALTER {kind} {name} OWNER TO {owner}")
+                done.append(f"changed the owner of {kind} {name} from {other} to {owner}")
         roles.become_owner(connection)
         # A function may call one that is created after it.
         connection.execute(text("SET LOCAL check_function_bodies = off"))

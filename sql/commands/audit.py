@@ -20,8 +20,7 @@ from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import OperationsChanged
-from sam_pipeline.sql.operations.chain import RecordedOperation, broken_links
-from sam_pipeline.sql.operations.log import operations
+from sam_pipeline.sql.operations import RecordedOperation, broken_links, operations
 
 LISTED = 50
 

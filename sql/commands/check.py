@@ -12,15 +12,14 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.sql.archive.config import ArchiveConfig
-from sam_pipeline.sql.checks.check import find_problems
-from sam_pipeline.sql.checks.problem import Problem
+from sam_pipeline.sql.checks.check import Problem, find_problems
 from sam_pipeline.sql.database.config import OptionalDatabase, load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
 from sam_pipeline.sql.imports.feed_config import ImportConfig
 from sam_pipeline.sql.topology.downtime import downtimes_without_endpoints
-from sam_pipeline.sql.topology.moments import wire_now
+from sam_pipeline.sql.topology.view_rows import wire_now
 
 EXAMPLES = """\
 examples:

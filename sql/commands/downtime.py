@@ -32,8 +32,7 @@ from sam_pipeline.sql.topology.downtime import (
     list_downtimes,
     unknown_names,
 )
-from sam_pipeline.sql.topology.moments import day_end, day_start, wire_now
-from sam_pipeline.sql.topology.view_rows import Row, history
+from sam_pipeline.sql.topology.view_rows import Row, day_end, day_start, history, wire_now
 
 EXAMPLES = """\
 examples:

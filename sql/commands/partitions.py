@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.schema.program.command import (
     OK,
@@ -14,8 +14,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.database.partitions import partitions
-from sam_pipeline.sql.removal.pruning.partitions import coming_days, make_partitions
+from sam_pipeline.sql.database.partitions import make_partitions, partitions
 
 AHEAD = 3
 LONGEST_AHEAD = 366
@@ -45,7 +44,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run_partitions(args: argparse.Namespace) -> int:
     engine = open_database(args)
-    created = make_partitions(engine, coming_days(datetime.now(UTC).date(), args.ahead))
+    today = datetime.now(UTC).date()
+    coming = [today + timedelta(days=number) for number in range(args.ahead + 1)]
+    created = make_partitions(engine, coming)
     new_names = {partition.name for partition in created}
     with reading(engine) as connection:
         rows = [

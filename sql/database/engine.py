@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -20,6 +23,10 @@ from sam_pipeline.sql.errors import (
     CannotCreate,
     DatabaseMissing,
     DatabaseRefused,
+    away,
+    is_collision,
+    is_missing_table,
+    message_of,
     translated,
 )
 
@@ -66,13 +73,31 @@ SQLITE = ("sqlite", "sqlite+pysqlite")
 ROLE = "sam_role"
 """An execution option of engines: the role on PostgreSQL that the program needs."""
 
-BEGUN = "sam_begun"
-"""An execution option of engines: called when a transaction has begun, it returns whether the
-session may be used. Otherwise the transaction begins again in a new session."""
+FOLLOWED = "sam_followed"
+"""An execution option of engines: the `FollowedSchema` at which each transaction looks."""
 
+SESSION_VERSION = "sam_schema_version"
+"""In the info of a connection: the schema version of its session, if its engine follows it."""
+
+# SQLite: a transaction that reads first and writes later fails at once, without waiting, if another
+# one has written in between. So a writer locks the database from the start.
 _WRITES = "sam_writes"
 _INCARNATION = "sam_incarnation"
 """In the info of a connection to SQLite: device and number of the file that it has opened."""
+
+SCHEMA = """
+    SELECT a.version_num, c.oldest_program
+    FROM alembic_version AS a
+    LEFT JOIN compatibility AS c ON c.version = a.version_num
+"""
+
+ATTEMPTS = 4
+"""Of a loader whose transaction conflicts with another one. The server may choose the same one
+again, although rarely."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> Engine:
@@ -150,11 +175,47 @@ def name_of(engine: Engine) -> str:
     return _shown(url)
 
 
+@dataclass
+class FollowedSchema:
+    """The row of `SCHEMA` that the transactions of an engine have seen last.
+
+    `accept` is called with a row that differs from it, or None without a schema; it raises if this
+    program does not work with it.
+    """
+
+    accept: Callable[[tuple[str, str | None] | None], None]
+    row: tuple[str, str | None] | None = None
+
+    def suits(self, connection: Connection) -> bool:
+        """Whether the session may be used: one from before an upgrade has outdated tables."""
+        row = schema_row(connection)
+        if row is None or row != self.row:
+            self.accept(row)
+            self.row = row
+        version = row and row[0]
+        return bool(connection.info.setdefault(SESSION_VERSION, version) == version)
+
+
+def schema_row(connection: Connection) -> tuple[str, str | None] | None:
+    """The version of the schema and the oldest one whose programs work with it, if there is one."""
+    try:
+        row = connection.exec_driver_sql(SCHEMA).first()
+    except DATABASE_ERRORS as error:
+        if not is_missing_table(error):
+            raise
+        return None
+    return None if row is None else (row[0], row[1])
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A connection in a transaction; errors of the driver are raised as `SqlError`."""
-    with _translated(engine), _transaction(engine) as connection:
-        yield connection
+    try:
+        with _transaction(engine) as connection:
+            yield connection
+    except DATABASE_ERRORS as error:
+        role = engine.get_execution_options().get(ROLE, "")
+        raise translated(error, name_of(engine), role) from error
 
 
 @contextmanager
@@ -170,37 +231,66 @@ def reading_at_once(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Like `reading`, for a transaction that writes; it is committed on leaving the block."""
-    with _translated(engine), write_transaction(engine) as connection:
+    with reading(engine.execution_options(**{_WRITES: True})) as connection:
         yield connection
 
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Like `writing`, but errors of the driver are not translated."""
-    # SQLite: a transaction that reads first and writes later fails at once, without waiting, if
-    # another one has written in between. So a writer locks the database from the start.
     with _transaction(engine.execution_options(**{_WRITES: True})) as connection:
         yield connection
 
 
+def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
+    """Run `action` in a transaction, again after a conflict, commit, and return its result.
+
+    Raises:
+        DatabaseAway: nothing was committed; try again later.
+    """
+    try:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with write_transaction(engine) as connection:
+                    if connection.dialect.name == "postgresql":
+                        # If a custom class defers a constraint to the commit, a violation would
+                        # fail the whole batch, on every attempt.
+                        connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
+                        if attempt > 1:  # we have written nothing yet, so this can't deadlock
+                            connection.execute(text("SELECT lock_names()"))
+                    return action(connection)
+            except DATABASE_ERRORS as error:
+                if not is_collision(error) or attempt == ATTEMPTS:
+                    raise
+                logger.info("conflict with another loader, retrying: %s", message_of(error))
+        raise AssertionError("the last attempt returns or raises")
+    except DATABASE_ERRORS as error:
+        # Reconnect the next time: a session stays with a server that has become read-only, or with
+        # a file that was moved away, even if the URL leads to another one now.
+        engine.dispose()
+        raise away(error, name_of(engine)) from error
+
+
 @contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
-    begun: Callable[[Connection], bool] = engine.get_execution_options().get(BEGUN, lambda _: True)
+    followed: FollowedSchema | None = engine.get_execution_options().get(FOLLOWED)
     while True:
         with engine.begin() as connection:
-            if begun(connection):
+            if followed is None or followed.suits(connection):
                 yield connection
                 return
         engine.dispose()
 
 
-@contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
-    try:
-        yield
-    except DATABASE_ERRORS as error:
-        role = engine.get_execution_options().get(ROLE, "")
-        raise translated(error, name_of(engine), role) from error
+def clock_offset(engine: Engine, clock: Callable[[], datetime]) -> timedelta:
+    """What to add to our clock to get that of the server; SQLite has none of its own."""
+    if engine.dialect.name != "postgresql":
+        return timedelta()
+    with reading(engine) as connection:
+        before = clock()
+        theirs: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        after = clock()
+    return theirs - (before + (after - before) / 2)
 
 
 def _shown(url: URL) -> str:

@@ -5,13 +5,13 @@ A statement that reads many of them needs as many locks: read them in portions o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading
 from sam_pipeline.sql.errors import SqlError
 
 MAX_DAYS = 50
@@ -107,3 +107,21 @@ def days_until(first: datetime, last: datetime) -> list[str]:
     """The UTC days, as YYYY-MM-DD, from that of `first` to that of `last`."""
     start = first.date()
     return [f"{start + timedelta(days=n)}" for n in range((last.date() - start).days + 1)]
+
+
+def make_partitions(engine: Engine, days: Collection[date]) -> list[Partition]:
+    """Create the missing partitions of these days, and return them; none on SQLite.
+
+    Raises:
+        DatabaseRefused: only the owner and the loader may create partitions.
+    """
+    with reading(engine) as connection:
+        before = partitions(connection)
+    existing = {(partition.parent, partition.day) for partition in before}
+    wanted = {(parent, day) for parent in (RESULTS, DETAILS) for day in days}
+    if engine.dialect.name == "sqlite" or wanted <= existing:
+        return []
+    Partitions(engine).make(map(str, days))
+    with reading(engine) as connection:
+        names = {partition.name for partition in before}
+        return [partition for partition in partitions(connection) if partition.name not in names]

@@ -9,33 +9,30 @@ from __future__ import annotations
 
 import io
 import logging
+import runpy
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from sqlalchemy import Connection, Engine, inspect
 
 from sam_pipeline.sql.database import roles
-from sam_pipeline.sql.database.engine import BEGUN, name_of, reading, writing
+from sam_pipeline.sql.database.engine import (
+    FOLLOWED,
+    FollowedSchema,
+    name_of,
+    reading,
+    schema_row,
+    writing,
+)
 from sam_pipeline.sql.database.script import run_script
-from sam_pipeline.sql.errors import DATABASE_ERRORS, SchemaMismatch, is_missing_table
-
-if TYPE_CHECKING:
-    from alembic.config import Config
+from sam_pipeline.sql.errors import SchemaMismatch
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 VERSIONS = MIGRATIONS / "versions"
 
-
-_SCHEMA = """
-    SELECT a.version_num, c.oldest_program
-    FROM alembic_version AS a
-    LEFT JOIN compatibility AS c ON c.version = a.version_num
-"""
 # Loaders begin each transaction by reading the version, so none of them spans an upgrade.
 _LOCK_VERSION = "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"
-
-_SESSION_VERSION = "sam_schema_version"
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +53,8 @@ class Schema(NamedTuple):
         """Whether this program works with it."""
         wanted = wanted_version()
         if self.version < wanted:
-            return versions()[-2:] == [self.version, wanted] and _is_additive(wanted)
+            is_additive = runpy.run_path(str(VERSIONS / f"v{wanted}.py")).get("additive")
+            return versions()[-2:] == [self.version, wanted] and is_additive is True
         return wanted in (self.version, self.oldest_program)
 
     def __str__(self) -> str:
@@ -81,12 +79,6 @@ def current_schema(engine: Engine) -> Schema | None:
         return _schema(connection)
 
 
-def current_version(engine: Engine) -> str | None:
-    """The version of the database; None if it has no schema."""
-    schema = current_schema(engine)
-    return schema and schema.version
-
-
 def require_compatible(engine: Engine) -> Schema:
     """Make sure that this program works with the schema, now and as `follow_schema` does.
 
@@ -94,10 +86,10 @@ def require_compatible(engine: Engine) -> Schema:
         SchemaMismatch: the database has no schema, or a version that this program does not support.
         DatabaseAway: it is unavailable.
     """
-    follow_schema(engine)
-    schema = current_schema(engine)
-    assert schema  # otherwise the transaction does not begin
-    return schema
+    followed = follow_schema(engine)
+    with reading(engine):
+        assert followed.row  # otherwise the transaction does not begin
+        return Schema(*followed.row)
 
 
 def require_wanted(engine: Engine) -> None:
@@ -113,33 +105,23 @@ def require_wanted(engine: Engine) -> None:
         raise SchemaMismatch(text, schema.version, wanted_version())
 
 
-def follow_schema(engine: Engine) -> None:
+def follow_schema(engine: Engine) -> FollowedSchema:
     """Let every transaction of the engine look at the schema when it begins.
 
     After an upgrade to a version that this program supports, it begins in a new session, since
     temporary tables are those of the old version. Otherwise it raises SchemaMismatch.
     """
-    if BEGUN in engine.get_execution_options():
-        return
-    accepted: Schema | None = None
 
-    def begun(connection: Connection) -> bool:
-        nonlocal accepted
-        schema = _schema(connection)
-        if schema is None or schema != accepted:
-            if schema is None or not schema.suits:
-                raise _mismatch(engine, schema and schema.version)
-            if accepted:
-                logger.info("%s: the schema was upgraded, continuing: %s", name_of(engine), schema)
-            accepted = schema
-        return bool(connection.info.setdefault(_SESSION_VERSION, schema.version) == schema.version)
+    def accept(row: tuple[str, str | None] | None) -> None:
+        if row is None or not Schema(*row).suits:
+            raise _mismatch(engine, row and row[0])
+        if followed.row:
+            text = "%s: the schema was upgraded, continuing: %s"
+            logger.info(text, name_of(engine), Schema(*row))
 
-    engine.update_execution_options(**{BEGUN: begun})
-
-
-def session_version(connection: Connection) -> str | None:
-    """The schema version of a transaction, if its engine follows the schema."""
-    return connection.info.get(_SESSION_VERSION)
+    followed: FollowedSchema = engine.get_execution_options().get(FOLLOWED, FollowedSchema(accept))
+    engine.update_execution_options(**{FOLLOWED: followed})
+    return followed
 
 
 def upgrade(engine: Engine, version: str = "head") -> list[str]:
@@ -155,8 +137,6 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
         ConfigError: the current schema of the user is not ours.
         DatabaseRefused: the user may not act as the owner of the schema.
     """
-    from alembic import command  # slow to import, and only upgrades need it
-
     with writing(engine) as connection:
         is_postgresql = connection.dialect.name == "postgresql"
         if is_postgresql:
@@ -174,7 +154,7 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
             roles.warn_of_missing_roles(connection)
             if before not in (None, steps[-1]):
                 run_script(connection, _LOCK_VERSION)
-        command.upgrade(_alembic(connection=connection), version)
+        _run_migrations(version, connection=connection)
         schema = _schema(connection)
         after = schema.version if schema else ""
         if is_postgresql and after == steps[-1]:
@@ -184,11 +164,8 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
 
 def upgrade_script(dialect: str, start: str | None = None) -> str:
     """The SQL of an upgrade from version `start`, or of the whole schema."""
-    from alembic import command
-
     steps = io.StringIO()
-    config = _alembic(output_buffer=steps, dialect=dialect)
-    command.upgrade(config, f"{start or 'base'}:head", sql=True)
+    _run_migrations(f"{start or 'base'}:head", steps, dialect=dialect)
     if dialect == "sqlite":
         return f"BEGIN IMMEDIATE;\n\n{steps.getvalue()}COMMIT;\n"
     return access_script(*[f"{_LOCK_VERSION};\n"] if start else [], steps.getvalue())
@@ -213,20 +190,8 @@ def _versions_in(folder: Path) -> list[str]:
 
 
 def _schema(connection: Connection) -> Schema | None:
-    try:
-        row = connection.exec_driver_sql(_SCHEMA).first()
-    except DATABASE_ERRORS as error:
-        if not is_missing_table(error):
-            raise
-        return None
+    row = schema_row(connection)
     return Schema(*row) if row else None
-
-
-def _is_additive(version: str) -> bool:
-    from alembic.script import ScriptDirectory
-
-    script = ScriptDirectory.from_config(_alembic()).get_revision(version)
-    return getattr(script.module, "additive", False) is True
 
 
 def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
@@ -241,12 +206,13 @@ def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:
     return SchemaMismatch(f"{name_of(engine)}: {reason}", version, wanted)
 
 
-def _alembic(output_buffer: TextIO | None = None, **attributes: object) -> Config:
-    """Alembic's configuration, without an alembic.ini."""
+def _run_migrations(versions: str, script: TextIO | None = None, **attributes: object) -> None:
+    """Run the steps up to a version, or write the SQL of a range of them to `script`."""
+    from alembic import command  # slow to import, and only upgrades need it
     from alembic.config import Config
 
-    config = Config(output_buffer=output_buffer, attributes=attributes)
+    config = Config(output_buffer=script, attributes=attributes)  # without an alembic.ini
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("version_locations", str(VERSIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    return config
+    command.upgrade(config, versions, sql=script is not None)

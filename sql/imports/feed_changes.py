@@ -22,8 +22,7 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading
 from sam_pipeline.sql.errors import (
     DATABASE_ERRORS,
     LOCK_TIMEOUT,

@@ -36,11 +36,10 @@ from sam_pipeline.schema.records.input_file import InputFile, Position, Splitter
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import BadInput, DatabaseRefused, StatementFailed
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import FILE, LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.load import Loader, Loading, decode_batch, load_all
+from sam_pipeline.sql.loading.load import Audit, Loader, Loading, decode_batch, load_all
 
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024

@@ -23,7 +23,7 @@ from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import RowChange
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message

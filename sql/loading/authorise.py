@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
 from sam_pipeline.schema.identity.signature import arrived
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import DOWNTIME, METRIC_OUTPUT, built_in
+from sam_pipeline.schema.records.classes import DOWNTIME, METRIC_OUTPUT
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.batch import (
     Batch,
@@ -47,6 +47,13 @@ _PERIODS = {
 }
 """By the column at which the period of a record begins: where it ends, and if that is absent."""
 
+_NAME_PUBLISHERS = text("""
+    SELECT name_publishers(CAST(:identities AS text[]), CAST(:names AS text[]))
+""")
+_NAME_PUBLISHER = text("""
+    INSERT INTO publisher (identity, name) VALUES (:identity, :name)
+    ON CONFLICT (identity) DO UPDATE SET name = excluded.name WHERE name <> excluded.name
+""")
 _SITES = text("""
     SELECT DISTINCT host_name, site, valid_from_s, valid_to_s FROM report_topology
     WHERE host_name IN :hosts
@@ -160,7 +167,7 @@ class Authority:
             batch.records.update(map(itemgetter(0), questions[name]))
             if answers[name].count(_ALLOWED) < len(part.rows):
                 _refuse(batch, part, answers[name], self.policy.enforces)
-            if built_in(part.view.name) is DOWNTIME:
+            if part.view.known is DOWNTIME:
                 part.rows = [self._announced(part.view, row) for row in part.rows]
 
     def _announced(self, view: ClassView, pending: PendingRow) -> PendingRow:
@@ -230,6 +237,20 @@ class Authority:
         return _Answer(name, NOT_AUTHORISED, f"{sender}: {why}") if why else _ALLOWED
 
 
+def name_publishers(connection: Connection, names: Mapping[str, str]) -> None:
+    """Store the names that the policy has for these identities."""
+    items = sorted(names.items())
+    if not items:
+        return
+    if connection.dialect.name == "postgresql":
+        identities, policy_names = map(list, zip(*items, strict=True))
+        values = {"identities": identities, "names": policy_names}
+        connection.execute(_NAME_PUBLISHERS, values)
+    else:
+        rows = [{"identity": identity, "name": name} for identity, name in items]
+        connection.execute(_NAME_PUBLISHER, rows)
+
+
 class RecentRecords:
     """A sample of the records of the last hour, on which a new policy is tried before it is used.
 
@@ -278,13 +299,12 @@ class RecentRecords:
 
 def questions_about(view: ClassView, rows: Iterable[PendingRow]) -> list[tuple[str, ...]]:
     """The Question about each row, as a plain tuple: there is one for every record."""
-    known = built_in(view.name)  # the catalogue of PostgreSQL has its name in lower case
-    class_name = known.name if known else view.name
+    class_name = view.class_name
     column_of = {column.lower(): column for column in view.columns}
     host, site, monitoring_host = (
         column_of.get(key, "") for key in ("hostname", "sitename", "monitoringhost")
     )
-    if known is METRIC_OUTPUT:
+    if view.known is METRIC_OUTPUT:
         site = ""  # it is not believed
     start_key = next((key for key in _PERIODS if key in column_of), "")
     end_key, if_open = _PERIODS.get(start_key, ("", ""))

@@ -136,7 +136,7 @@ def split_batch(batch: Batch) -> list[Batch]:
 
 def _days(part: ViewBatch) -> frozenset[str]:
     """The UTC days, as YYYY-MM-DD, of the results of a class that is stored by day."""
-    is_by_day = part.view.name.lower() == METRIC_OUTPUT.name.lower() and _TIME in part.view.columns
+    is_by_day = part.view.known is METRIC_OUTPUT and _TIME in part.view.columns
     if not is_by_day or not part.rows:
         return frozenset()
     times = [row.values[_TIME] for *_, row in part.rows]

@@ -7,7 +7,7 @@ or changed would be worse than a message that waits as a dead letter.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, Protocol
@@ -15,12 +15,17 @@ from typing import NamedTuple, Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sam_pipeline.schema.records.classes import CHECK_CLASS, STATEMENTS, built_in, folded
+from sam_pipeline.schema.records.classes import (
+    BUILT_IN,
+    CHECK_CLASS,
+    STATEMENTS,
+    MessageClass,
+    folded,
+)
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import SESSION_VERSION, reading
 from sam_pipeline.sql.database.partitions import Partitions
 from sam_pipeline.sql.database.script import view_names
-from sam_pipeline.sql.database.version import session_version
 from sam_pipeline.sql.errors import Kind, kind_of, message_of
 
 MESSAGE_ID = "messageId"
@@ -122,8 +127,8 @@ class ClassView:
 
     `columns`: those that a record can fill. `times`: the kinds of the columns that contain times,
     by key in lower case (see `normalise`). `statement_columns`: those of statements that only the
-    loader can fill. `problem`: why the view can't be used at all. `bulk`:
-    rows may be copied into its staging table, bypassing the trigger.
+    loader can fill. `problem`: why the view can't be used at all. `bulk`: rows may be copied into
+    its staging table, bypassing the trigger. `known`: the built-in class that it is.
     """
 
     name: str
@@ -135,6 +140,12 @@ class ClassView:
     problem: str | None = None
     times: Mapping[str, str] = field(default_factory=dict)
     bulk: bool = False
+    known: MessageClass | None = None
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class; the catalogue of PostgreSQL has built-in ones in lower case."""
+        return self.known.name if self.known else self.name
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -164,16 +175,14 @@ class BuiltInClasses:
     """The classes that all programs know."""
 
     def find_all(self, names: Iterable[str]) -> Mapping[str, ClassView]:
-        known = ((name, built_in(name)) for name in names)
-        return {name: ClassView(item.name, item.keys) for name, item in known if item}
+        known = ((name, BUILT_IN.get(name)) for name in names)
+        return {name: ClassView(item.name, item.keys, known=item) for name, item in known if item}
 
 
 class Catalogue:
     """The class views, read when first needed and again when an unknown name arrives.
 
-    `version` is that of the schema when they were read; see `session_version`.
-
-    `partitions` are those of the days of results.
+    `version` is that of the schema when they were read; `partitions` are those of the results.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -194,16 +203,15 @@ class Catalogue:
         """The views of these folded names; unknown names are looked up in the database at once."""
         wanted = set(filter(None, names))
         if not wanted <= self._views.keys():
-            # Of two views whose names differ only in case, the class is the one that works.
             self.version, views = _read(self._engine)
-            views.sort(key=lambda view: view.problem is None)
-            self._views = {folded(view.name): view for view in views}
+            # Of two views whose names differ only in case, the class is the one that works.
+            views = [view for view in views if view.problem] + [v for v in views if not v.problem]
+            self._views = dict(zip(map(folded, [view.name for view in views]), views, strict=True))
         return {name: self._views[name] for name in wanted & self._views.keys()}
 
     def names(self) -> list[str]:
         """The classes of the database."""
-        views = class_views(self._engine)  # PostgreSQL has their names in lower case
-        return [known.name if (known := built_in(view.name)) else view.name for view in views]
+        return [view.class_name for view in class_views(self._engine)]
 
     def forget(self) -> None:
         """Read the views again when next needed, since one has changed."""
@@ -213,13 +221,13 @@ class Catalogue:
 def class_views(engine: Engine) -> list[ClassView]:
     """The views that are, or are meant to be, classes, by name."""
     _, views = _read(engine)
-    return [view for view in views if view.has_trigger or built_in(view.name)]
+    return [view for view in views if view.has_trigger or view.known]
 
 
 def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
     """The version of the schema, and all views except those of the schema that are not classes."""
     with reading(engine) as connection:
-        version = session_version(connection)
+        version = connection.info.get(SESSION_VERSION)
         dialect = connection.dialect.name
         if dialect == "postgresql":
             views = [
@@ -228,31 +236,41 @@ def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
             ]
         else:
             views = list(_sqlite_views(connection))
-    schemas_own = view_names(dialect)
-    class_names = {view.name for view in views if view.enabled or built_in(view.name)}
+    names = [view.name for view in views]
+    keys = dict(zip(names, map(folded, names), strict=True))
+    own_names = view_names(dialect)
+    own_of_key = dict(zip(map(folded, own_names), own_names, strict=True))
+    classes_of_key: dict[str, list[str]] = {}
+    for view in views:
+        if view.enabled or keys[view.name] in BUILT_IN:
+            classes_of_key.setdefault(keys[view.name], []).append(view.name)
     classes: list[ClassView] = []
     for view in views:
-        if not view.enabled and not built_in(view.name) and view.name in schemas_own:
+        key = keys[view.name]
+        known = BUILT_IN.get(key)
+        if not view.enabled and not known and view.name in own_names:
             continue
-        names = [column.name for column in view.columns]
-        own = {SOURCE, ANNOUNCED_AT.lower()} if built_in(view.name) in STATEMENTS else set()
+        rivals = [name for name in classes_of_key.get(key, ()) if name != view.name]
+        columns = [column.name for column in view.columns]
+        own = {SOURCE, ANNOUNCED_AT.lower()} if known in STATEMENTS else set()
         of_message = _FACTS | own
-        facts = {name.lower(): name for name in names if name.lower() in of_message}
+        facts = {name.lower(): name for name in columns if name.lower() in of_message}
         classes.append(
             ClassView(
                 view.name,
-                tuple(name for name in names if name not in facts.values()),
+                tuple(name for name in columns if name not in facts.values()),
                 facts.get(MESSAGE_ID.lower()),
                 facts.get(PUBLISHER),
-                tuple(name for key, name in facts.items() if key in own),
+                tuple(name for lower, name in facts.items() if lower in own),
                 has_trigger=bool(view.enabled),
-                problem=problem_of(view, class_names, schemas_own),
-                bulk=view.bulk,
+                problem=problem_of(view, key, own_of_key.get(key), rivals),
                 times={
                     column.name.lower(): TIMES[column.base]
                     for column in view.columns
                     if column.base in TIMES
                 },
+                bulk=view.bulk,
+                known=known,
             )
         )
     return version, classes
@@ -272,26 +290,36 @@ def _sqlite_views(connection: Connection) -> Iterator[View]:
             yield View(name, tuple(map(Column, columns)), enabled)
 
 
-def problem_of(
-    view: View, class_names: Collection[str], schemas_own: Collection[str]
-) -> str | None:
+def problem_of(view: View, key: str, own: str | None, rivals: Iterable[str] = ()) -> str | None:
     """All problems of a view as a class, or None.
 
-    `class_names`: the views that are classes. `schemas_own`: the views of the schema itself.
+    `key`: its folded name. `own`: the view of the schema with that folded name. `rivals`: other
+    class views with it.
     """
-    problems: list[str] = []
+    name, problems = view.name, list[str]()
     if not view.enabled:
-        problems.append(f"view {view.name} has no INSTEAD OF INSERT trigger")
+        problems.append(f"view {name} has no INSTEAD OF INSERT trigger")
     elif not any(view.enabled):
-        problems.append(f"the INSTEAD OF INSERT trigger of view {view.name} is disabled")
-    problems += _name_problems(view.name, class_names, schemas_own)
+        problems.append(f"the INSTEAD OF INSERT trigger of view {name} is disabled")
+    if not name.isprintable() or name != name.strip():
+        problems.append(f"no message header can carry the name {name!r}")
+    if key == CHECK_CLASS:
+        problems.append(f"messages of class {CHECK_CLASS} only test the path and are never loaded")
+    if own == name and key in BUILT_IN:
+        pass  # it is the class itself, and the view with a similar name is the problem
+    elif own:
+        problems.append(f'the schema has a view named "{key}": choose another name')
+    else:
+        problems += [
+            f'differs from view "{rival}" only in upper and lower case' for rival in sorted(rivals)
+        ]
     if view.error:
         problems.append(view.error)
-    for column in view.columns:
-        if column.base not in (None, *TEXT_FILLS):
-            problems.append(
-                f"column {column.name} has type {column.type_name}, which no text can fill"
-            )
+    problems += [
+        f"column {column.name} has type {column.type_name}, which no text can fill"
+        for column in view.columns
+        if column.base not in (None, *TEXT_FILLS)
+    ]
     names = sorted((column.name for column in view.columns), key=str.lower)
     for _, group in groupby(names, str.lower):
         spellings = sorted(group)
@@ -299,21 +327,3 @@ def problem_of(
             quoted = " and ".join(f'"{name}"' for name in spellings)
             problems.append(f"columns {quoted} differ only in upper and lower case")
     return "; ".join(problems) or None
-
-
-def _name_problems(
-    name: str, class_names: Collection[str], schemas_own: Collection[str]
-) -> Iterator[str]:
-    if not name.isprintable() or name != name.strip():
-        yield f"no message header can carry the name {name!r}"
-    if folded(name) == CHECK_CLASS:
-        yield f"messages of class {CHECK_CLASS} only test the path and are never loaded"
-    known = built_in(name)
-    if known and name in schemas_own:
-        return  # it is the class itself, and the view with a similar name is the problem
-    if folded(name) in map(folded, schemas_own):
-        yield f'the schema has a view named "{folded(name)}": choose another name'
-        return
-    for other in sorted(class_names):
-        if other != name and folded(other) == folded(name):
-            yield f'differs from view "{other}" only in upper and lower case'

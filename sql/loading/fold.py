@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading, writing
 
 MAX_RESULTS = 10_000
 """The results of one fold on SQLite, where other writers wait for its end."""

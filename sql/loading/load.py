@@ -13,6 +13,7 @@ records or days are split.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import Counter
@@ -22,19 +23,17 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.decode import CachedDecoder
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.decode import CachedDecoder, Decoded
+from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS, SERVICE_ENDPOINT, built_in, folded
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.database.version import session_version
+from sam_pipeline.sql.database.engine import SESSION_VERSION, load_transaction, reading
 from sam_pipeline.sql.errors import (
     PERMISSION_DENIED,
     DatabaseAway,
@@ -43,8 +42,7 @@ from sam_pipeline.sql.errors import (
     Kind,
     kind_of,
 )
-from sam_pipeline.sql.loading.audit import Audit, write_audit
-from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
+from sam_pipeline.sql.loading.authorise import Authority, RecentRecords, name_publishers
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
     FILE,
@@ -67,7 +65,6 @@ from sam_pipeline.sql.loading.letters.store import (
     collapsed,
     store_dead_letters,
 )
-from sam_pipeline.sql.loading.publishers import name_publishers
 
 T = TypeVar("T")
 
@@ -77,6 +74,18 @@ POISON_TEXT = (
     "the consumer died repeatedly while it loaded this message, so it was not decoded;"
     " a replay decodes it"
 )
+
+# The database fills in the time and the login.
+_AUDIT = text("""
+    INSERT INTO loaded_batch (
+        consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,
+        repeated_dead_letters, summarised_dead_letters, checks
+    )
+    VALUES (
+        :consumer, :host, :process_id, :brokers, :publishers, :messages, :rows, :duplicates,
+        :dead_letters, :repeated_dead_letters, :summarised_dead_letters, :checks
+    )
+""")
 
 
 class _SchemaUpgraded(Exception):
@@ -98,6 +107,16 @@ class Loader:
     """Remembers some of the records that are accepted."""
     parks: bool = True
     """Whether messages of a broken class become dead letters; otherwise they are an error."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The process that loads some messages, and the broker (or file) of each."""
+
+    consumer: str
+    host: str
+    process_id: int
+    brokers: Sequence[str]
 
 
 @dataclass
@@ -149,6 +168,7 @@ def load_all(loading: Loading) -> Counts:
     return counts
 
 
+@dataclass
 class Loading:
     """Some messages on their way into the database; they are complete when none is pending.
 
@@ -157,40 +177,30 @@ class Loading:
     positions of the messages to report on, each of them an object of its own.
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        messages: Sequence[Message],
-        now: datetime,
-        audit: Audit | None = None,
-        poison: Collection[str] = (),
-        report: Collection[int] = (),
-    ) -> None:
-        self._loader = loader
-        self._messages = messages
-        self._now = now
-        self._audit = audit
-        self._poison = poison
-        self._report = report
-        self._done = 0
-        """The messages before this position are complete."""
-        self._stops = [len(messages)]
-        """The position up to which the next transactions store, last; then the one before it."""
+    loader: Loader
+    messages: Sequence[Message]
+    now: datetime
+    audit: Audit | None = None
+    poison: Collection[str] = ()
+    report: Collection[int] = ()
+    _done: int = field(default=0, init=False)
+    """The messages before this position are complete."""
+    _stops: list[int] = field(default_factory=list, init=False)
+    """The positions up to which the next transactions store; the next one is last."""
 
     @property
     def is_pending(self) -> bool:
         """Whether there are messages that are not complete."""
-        return self._done < len(self._messages)
+        return self._done < len(self.messages)
 
     def decode(self) -> Batch:
         """The next messages, decoded: as many as one transaction may store, or a single one."""
-        while self._stops[-1] <= self._done:
+        while self._stops and self._stops[-1] <= self._done:
             self._stops.pop()
-        stop = min(self._stops[-1], self._done + MAX_RECORDS)
-        messages = self._messages[self._done : stop]
-        loader = self._loader
+        stop = min([self._done + MAX_RECORDS, *self._stops[-1:]])
+        messages, loader = self.messages[self._done : stop], self.loader
         return decode_batch(
-            loader.catalogue, messages, self._now, loader.limits, self._poison, MAX_RECORDS
+            loader.catalogue, messages, self.now, loader.limits, self.poison, MAX_RECORDS
         )
 
     def store(self, batch: Batch) -> Iterator[Commit]:
@@ -203,9 +213,9 @@ class Loading:
             DatabaseAway: not everything was committed; load all of it again later.
             LettersFull: the same, but without the messages that it names.
         """
-        loader = self._loader
+        loader = self.loader
         if loader.authority is not None:
-            loader.authority.judge(batch, self._now, partial(reading, loader.engine))
+            loader.authority.judge(batch, self.now, partial(reading, loader.engine))
         try:
             for commit in self._transactions(batch):
                 if CLASS_BROKEN in commit.counts.dead_letters:
@@ -228,14 +238,14 @@ class Loading:
 
         The last one stores all failures, so that those of one message become dead letters together.
         """
-        loader, inserted = self._loader, list[Inserted]()
+        loader, inserted = self.loader, list[Inserted]()
         *pieces, last = split_batch(batch)
         for piece in pieces:
             yield from self._partitions(piece)
-            inserted.append(self._transaction(piece, partial(self._insert, piece)))
+            inserted.append(self._transaction(piece, self._insert))
             yield Commit(inserted[-1].counts)
         yield from self._partitions(last)
-        commit, used = self._transaction(last, partial(self._finish, last, inserted))
+        commit, used = self._transaction(last, partial(self._finish, inserted))
         if used:
             used.commit()
         if loader.recent is not None:
@@ -245,35 +255,34 @@ class Loading:
     def _partitions(self, piece: Batch) -> Iterator[Commit]:
         """Create the partitions that the rows need."""
         try:
-            if self._loader.catalogue.partitions.make(piece.days):
+            if self.loader.catalogue.partitions.make(piece.days):
                 yield Commit()
         except DatabaseAway as error:
             if isinstance(error.__cause__, Exception) and kind_of(error.__cause__) is Kind.RETRY:
                 raise
             # The table or a grant is broken, which the insert attributes to the class.
 
-    def _transaction(self, piece: Batch, action: Callable[[Connection], T]) -> T:
+    def _transaction(self, piece: Batch, action: Callable[[Batch, Connection], T]) -> T:
         def run(connection: Connection) -> T:
-            if piece.by_view and session_version(connection) != self._loader.catalogue.version:
+            version = self.loader.catalogue.version
+            if piece.by_view and connection.info.get(SESSION_VERSION) != version:
                 raise _SchemaUpgraded
-            return action(connection)
+            return action(piece, connection)
 
-        return load_transaction(self._loader.engine, run)
+        return load_transaction(self.loader.engine, run)
 
     def _insert(self, piece: Batch, connection: Connection) -> Inserted:
         """Insert some of the rows of a batch, of which no message is complete yet."""
-        inserted = insert_batch(connection, piece, bool(self._report))
-        if self._audit is not None:
-            nothing = self._audit.of_part(0, 0)
-            write_audit(connection, nothing, inserted.counts, inserted.accepted, Counter())
+        inserted = insert_batch(connection, piece, bool(self.report))
+        self._write_audit(connection, slice(0), inserted.counts, inserted.accepted, Counter())
         return inserted
 
     def _finish(
-        self, batch: Batch, earlier: Sequence[Inserted], connection: Connection
+        self, earlier: Sequence[Inserted], batch: Batch, connection: Connection
     ) -> tuple[Commit, Ration | None]:
         """Insert the last rows of a batch, and store all failures."""
-        loader, end = self._loader, self._done + batch.size
-        inserted = insert_batch(connection, batch, bool(self._report))
+        loader, positions = self.loader, range(self._done, self._done + batch.size)
+        inserted = insert_batch(connection, batch, bool(self.report))
         parts = [*earlier, inserted]
         failures = [failure for part in parts for failure in part.failures]
         if not loader.parks:
@@ -282,42 +291,69 @@ class Loading:
             name_publishers(connection, loader.authority.new_names(inserted.accepted))
         used, letters = None, StoredLetters()
         if failures:
-            brokers = self._audit.brokers if self._audit else [""] * len(self._messages)
-            by_message = dict(zip(map(id, self._messages), brokers, strict=False))
+            brokers = self.audit.brokers if self.audit else [""] * len(self.messages)
+            broker_of = dict(zip(map(id, self.messages), brokers, strict=False))
 
             def source_of(message: Message) -> str:
-                return by_message[id(message)]
+                return broker_of[id(message)]
 
             if loader.quota:
                 loader.quota.budget.measure_if_due(connection)
-                used = loader.quota.begin(self._now, source_of)
-            letters = store_dead_letters(connection, failures, self._now, source_of, used)
+                used = loader.quota.begin(self.now, source_of)
+            letters = store_dead_letters(connection, failures, self.now, source_of, used)
         counts = Counts()
         for some in (inserted.counts, letters.counts, batch.counts):
             counts += some
-        if self._audit is not None:
-            refused = Counter(batch.observed)
-            for failure in failures:
-                refused[identity_of(failure.message)] += failure.records
-            audit = self._audit.of_part(self._done, end)
-            write_audit(connection, audit, counts, inserted.accepted, refused)
-        reports = self._reports(range(self._done, end), parts, failures)
+        refused = Counter(batch.observed)
+        for failure in failures:
+            refused[identity_of(failure.message)] += failure.records
+        complete = slice(positions.start, positions.stop)
+        self._write_audit(connection, complete, counts, inserted.accepted, refused)
+        reports = {at: MessageReport() for at in self.report if at in positions}
+        if reports:
+            by_message = {id(self.messages[at]): report for at, report in reports.items()}
+            for part in parts:
+                for key in part.rows_by_message.keys() & by_message.keys():
+                    by_message[key].rows += part.rows_by_message[key]
+                    by_message[key].duplicates += part.duplicates_by_message[key]
+            for failure in collapsed(f for f in failures if id(f.message) in by_message):
+                by_message[id(failure.message)].failures.append(failure)
         return Commit(counts, letters.letters, batch.records, reports), used
 
-    def _reports(
-        self, positions: range, parts: Sequence[Inserted], failures: Sequence[RecordFailure]
-    ) -> dict[int, MessageReport]:
-        """What became of messages that were inserted in these parts, by position."""
-        reports = {at: MessageReport() for at in self._report if at in positions}
-        by_message = {id(self._messages[at]): report for at, report in reports.items()}
-        for part in parts:
-            for key in part.rows_by_message.keys() & by_message.keys():
-                by_message[key].rows += part.rows_by_message[key]
-                by_message[key].duplicates += part.duplicates_by_message[key]
-        mine = [failure for failure in failures if id(failure.message) in by_message]
-        for failure in collapsed(mine):
-            by_message[id(failure.message)].failures.append(failure)
-        return reports
+    def _write_audit(
+        self,
+        connection: Connection,
+        complete: slice,
+        counts: Counts,
+        accepted: Counter[str],
+        refused: Counter[str],
+    ) -> None:
+        """Insert a row in the caller's transaction: it exists if and only if the rows do.
+
+        `complete`: the messages that are; `accepted` and `refused`: the records by identity.
+        """
+        if self.audit is None:
+            return
+        brokers = self.audit.brokers[complete]
+        publishers = {
+            identity: (accepted[identity], refused[identity])
+            for identity in sorted({*+accepted, *refused})
+        }
+        values = {
+            "consumer": self.audit.consumer,
+            "host": self.audit.host,
+            "process_id": self.audit.process_id,
+            "brokers": json.dumps(Counter(brokers)),
+            "publishers": json.dumps(publishers),
+            "messages": len(brokers),
+            "rows": counts.rows,
+            "duplicates": counts.duplicates,
+            "dead_letters": counts.dead_letters.total(),
+            "repeated_dead_letters": counts.repeated_dead_letters,
+            "summarised_dead_letters": counts.summarised_dead_letters,
+            "checks": counts.checks,
+        }
+        connection.execute(_AUDIT, values)
 
 
 def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
@@ -346,12 +382,11 @@ def decode_batch(
     They are the first ones with at most `max_records` records together, or a single one with more.
     """
     batch, records = Batch(), 0
-    classes = [message.message_class or "" for message in messages]
-    names = {class_name: folded(class_name) for class_name in set(classes)}
-    views = catalogue.find_all(set(names.values()) - {CHECK_CLASS})
+    names = [folded(message.headers.get(CLASS, "")) for message in messages]
+    views = catalogue.find_all({*names} - {CHECK_CLASS})
     decoders: dict[str, CachedDecoder] = {}
-    for message, class_name in zip(messages, classes, strict=True):
-        name = names[class_name]
+    decoded: list[tuple[ClassView, Message, Decoded]] = []
+    for message, name in zip(messages, names, strict=True):
         view = views.get(name)
         if poison and message.message_id in poison:
             batch.failures.append(whole_message(message, POISON, POISON_TEXT))
@@ -365,28 +400,31 @@ def decode_batch(
         else:
             if name not in decoders:
                 decoders[name] = CachedDecoder(view.columns, now, limits, view.times)
-            decoded = decoders[name].decode(message)
-            count = len(decoded.rows)
-            if decoded.bad:
-                count += sum(refused.records for refused in decoded.bad)
-            records += count
+            contents = decoders[name].decode(message)
+            records += len(contents.rows)
+            if contents.bad:
+                records += sum(refused.records for refused in contents.bad)
             if records > max_records and batch.size:
                 break
-            part = batch.by_view.get(view.name)
-            if part is None:
-                part = batch.by_view[view.name] = ViewBatch(view)
-            message_id = message.message_id  # of a foreign message a hash: computed only once
-            publisher = identity_of(message)
-            part.messages.append(message)
-            for row in decoded.rows:
-                if FILE in message.headers and SOURCE in view.statement_columns:
-                    row = row._replace(values={**row.values, SOURCE: "file"})
-                part.rows.append(PendingRow(message, message_id, publisher, row))
-            for refused in decoded.bad:
-                part.failures.append(RecordFailure(message, *refused))
-            if decoded.ignored:
-                batch.counts.ignored_keys.update(decoded.ignored)
+            decoded.append((view, message, contents))
         batch.size += 1
+    ids = [message.message_id for _, message, _ in decoded]  # of foreign messages hashes
+    publishers = [identity_of(message) for _, message, _ in decoded]
+    for (view, message, contents), message_id, publisher in zip(
+        decoded, ids, publishers, strict=True
+    ):
+        part = batch.by_view.get(view.name)
+        if part is None:
+            part = batch.by_view[view.name] = ViewBatch(view)
+        part.messages.append(message)
+        for row in contents.rows:
+            if FILE in message.headers and SOURCE in view.statement_columns:
+                row = row._replace(values={**row.values, SOURCE: "file"})
+            part.rows.append(PendingRow(message, message_id, publisher, row))
+        for refused in contents.bad:
+            part.failures.append(RecordFailure(message, *refused))
+        if contents.ignored:
+            batch.counts.ignored_keys.update(contents.ignored)
     return batch
 
 

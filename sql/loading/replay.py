@@ -23,8 +23,7 @@ from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Messa
 from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, MARKS, SIGNATURE_EXPIRED
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
@@ -47,7 +46,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 )
 from sam_pipeline.sql.loading.letters.store import collapsed, letters_of, store_dead_letters
 from sam_pipeline.sql.loading.load import decode_batch
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.operations import record_operation
 
 LOADED, REPLACED, FAILED, SKIPPED = "loaded", "replaced", "failed", "skipped"
 
@@ -163,6 +162,8 @@ def replay_parked(
 
     with reading(engine) as connection:
         class_names = connection.execute(_PARKED_CLASSES).scalars().all()
+    if not class_names:
+        return Parked(0, any=False)
     catalogue = Catalogue(engine)
     for class_name, spellings in groupby(sorted(class_names, key=folded), folded):
         view = catalogue.find(class_name)
@@ -178,7 +179,7 @@ def replay_parked(
         if loaded:
             loaded += load(next(_portions(engine, ids, PARKED_BYTES), []))
             return Parked(loaded, any=True, message_class=names[0])
-    return Parked(0, any=bool(class_names))
+    return Parked(0, any=True)
 
 
 def _portions(engine: Engine, ids: Sequence[int], max_bytes: int) -> Iterator[list[int]]:

@@ -15,8 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.engine import load_transaction, reading
 from sam_pipeline.sql.errors import (
     DatabaseRefused,
     DowntimeRefused,
@@ -25,10 +24,9 @@ from sam_pipeline.sql.errors import (
 )
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.operations.record import record_operation
-from sam_pipeline.sql.topology.moments import days_of
+from sam_pipeline.sql.operations import record_operation
 from sam_pipeline.sql.topology.unknown_names import not_in_topology, without_endpoints
-from sam_pipeline.sql.topology.view_rows import HAND, Row, insert_rows, key_of, stored_rows
+from sam_pipeline.sql.topology.view_rows import HAND, Row, days_of, insert_rows, key_of, stored_rows
 
 _ANNOUNCED = text("""
     SELECT downtime_id, site, host_name, service_flavour, whole_start_s, min(announced_s)

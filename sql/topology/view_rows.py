@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnClause, Connection, Select, column, insert, null, select, table
@@ -11,7 +11,7 @@ from sqlalchemy import ColumnClause, Connection, Select, column, insert, null, s
 from sam_pipeline.schema.identity.identity import operator_identity
 from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass
-from sam_pipeline.schema.times import format_time
+from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.loading.catalogue import (
     ANNOUNCED_AT,
@@ -105,3 +105,26 @@ def _rows(connection: Connection, keys: list[str], statement: Select[Any]) -> li
 def _column(key: str) -> ColumnClause[Any]:
     # PostgreSQL folds unquoted names to lower case; SQLite ignores case.
     return column(key.lower())
+
+
+def day_start(day: date) -> str:
+    """00:00:00Z of the day, in wire format."""
+    return f"{day.isoformat()}T00:00:00Z"
+
+
+def day_end(day: date) -> str:
+    """00:00:00Z of the next day, in wire format; 9999-12-31 ends at 23:59:59Z."""
+    return day_start(day + timedelta(days=1)) if day < date.max else f"{day}T23:59:59Z"
+
+
+def days_of(start: str, end: str, today: date) -> list[date]:
+    """The UTC days up to today that `[start, end)`, in wire format, overlaps."""
+    if end <= start:
+        return []
+    first = parse_time(start).date()
+    last = min(today, (parse_time(end) - timedelta(seconds=1)).date())
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+
+
+def wire_now() -> str:
+    return format_time(datetime.now(UTC))

@@ -27,7 +27,7 @@ from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.staging import SentRow, copy_text, store_text
+from sam_pipeline.sql.loading.insert import SentRow, copy_rows
 from tests.benchmarks.common import (
     arguments,
     check,
@@ -150,7 +150,7 @@ def through(engine: Engine, view: ClassView) -> Door:
     def load(rows: Rows) -> None:
         for batch in transactions(rows):
             with writing(engine) as connection:
-                store_text(connection, view, copy_text(view, batch))
+                copy_rows(connection, view, batch)
 
     return load
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
+from sam_pipeline.sql.loading.letters.dead_letter import StoredBody, original_body
 from tests.soak.crowd import Crowd
 from tests.soak.events import Event, cause
 from tests.soak.posters import Poster

@@ -51,14 +51,17 @@ from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import (
+    BY,
     DROPPED,
     NO_LIMIT,
     OPEN,
     PAGE,
     REPLAYED,
     LetterFilter,
+    LetterGroup,
     before_newest,
     classes_of_letters,
+    count_dead_letters,
     dead_letter_ids,
     dead_letter_pages,
     drop_dead_letters,
@@ -66,8 +69,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     restore_dead_letters,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.letters.edit import edit_dead_letter, refuse_settled
-from sam_pipeline.sql.loading.letters.groups import BY, LetterGroup, count_dead_letters
+from sam_pipeline.sql.loading.letters.store import edit_dead_letter, refuse_settled
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
 
 EXAMPLES = """\

@@ -11,8 +11,12 @@ from sam_pipeline.schema.messages.message import Origin
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter, DeadLetterContent
-from sam_pipeline.sql.loading.letters.groups import CLAIMED, LetterGroup
+from sam_pipeline.sql.loading.letters.dead_letter import (
+    CLAIMED,
+    DeadLetter,
+    DeadLetterContent,
+    LetterGroup,
+)
 from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed
 

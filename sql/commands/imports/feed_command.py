@@ -32,8 +32,16 @@ from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.formats.osg import read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
-from sam_pipeline.sql.topology.moments import day_end, day_start, wire_now
-from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED
+from sam_pipeline.sql.topology.view_rows import (
+    ARGO,
+    CRIC,
+    GOCDB,
+    OSG,
+    VO_FEED,
+    day_end,
+    day_start,
+    wire_now,
+)
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.feed_config import FeedConfig

@@ -19,8 +19,7 @@ from sam_pipeline.sql.archive.record import kept_back
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
+from sam_pipeline.sql.removal.prune import Bounds, bounds_of, prune
 
 KINDS = {
     "results": ("results", "results"),

@@ -18,7 +18,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import OWNER
-from sam_pipeline.sql.removal.revoking.revoke import revoke
+from sam_pipeline.sql.removal.revoke import revoke
 
 EXAMPLES = """\
 examples:

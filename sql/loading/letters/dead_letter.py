@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam, text
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import NoSuchDeadLetter
-from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
-from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.operations import record_operation
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 
@@ -97,6 +99,58 @@ _BY_REASON = text("""
     SELECT reason, count(*) AS letters FROM dead_letter WHERE state = 'open'
     GROUP BY reason ORDER BY reason
 """)
+
+COMPRESSED_FROM = 1024
+"""A shorter body is stored as it is: its row has as many bytes of other columns."""
+
+ESTABLISHED, CLAIMED, LOGIN, SOURCE = "established", "claimed", "login", "source"
+"""What names a sender: its identity, its headers, the login that the broker names, the broker."""
+
+_IDENTIFIED = f"identity <> '{ANONYMOUS}'"
+_CLAIMS = "coalesce(claimed_user, claimed_host) IS NOT NULL"
+_GROUPS = {
+    "sender": (
+        f"""
+        CASE
+            WHEN {_IDENTIFIED} THEN '{ESTABLISHED}'
+            WHEN {_CLAIMS} THEN '{CLAIMED}'
+            WHEN login IS NOT NULL THEN '{LOGIN}'
+            ELSE '{SOURCE}'
+        END
+        """,
+        f"""
+        CASE
+            WHEN {_IDENTIFIED} THEN identity
+            WHEN {_CLAIMS} THEN coalesce(claimed_user, '?') || '@' || coalesce(claimed_host, '?')
+            WHEN login IS NOT NULL THEN login || ' at ' || coalesce(broker, '?')
+            ELSE coalesce(broker, '')
+        END
+        """,
+    ),
+    "reason": ("''", "reason"),
+    "class": ("''", "message_class"),
+}
+BY = tuple(_GROUPS)
+
+_QUERIES = {
+    by: text(f"""
+        SELECT
+            kind, name, count(*) AS letters, min(received_at) AS first_at,
+            max(received_at) AS last_at, max(dead_letter_id) AS example_id
+        FROM (
+            SELECT {kind} AS kind, {name} AS name, received_at, dead_letter_id
+            FROM (
+                SELECT dead_letter.*, p.identity
+                FROM dead_letter LEFT JOIN publisher AS p USING (publisher_id)
+                WHERE {SELECTED}
+            ) AS letter
+        ) AS named
+        GROUP BY kind, name
+        ORDER BY count(*) DESC, name, kind
+        LIMIT :limit
+    """).bindparams(IDS)
+    for by, (kind, name) in _GROUPS.items()
+}
 
 
 @dataclass(frozen=True)
@@ -251,7 +305,7 @@ def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) 
         rows = connection.execute(_DROPPED, bound_values(connection, selected)).all()
         for row in rows:
             key = {
-                "message_id": _edition_id(row.message_id, row.dead_letter_id),
+                "message_id": edition_id(row.message_id, row.dead_letter_id),
                 "record_number": row.record_number,
             }
             if connection.execute(_EDITION_OF, key).scalar() is None:
@@ -306,13 +360,15 @@ def single_letter(
     letter = content.letter
     if letter.state != DROPPED:
         return content
-    key = {"message_id": edition_id(letter), "record_number": letter.record_number}
+    message_id = edition_id(letter.message_id, dead_letter_id)
+    key = {"message_id": message_id, "record_number": letter.record_number}
     return replace(content, edited_as=connection.execute(_EDITION_OF, key).scalar())
 
 
-def edition_id(letter: DeadLetter) -> str:
+def edition_id(message_id: str, dead_letter_id: int) -> str:
     """The message id, in the table, of the letter that replaces this one."""
-    return _edition_id(letter.message_id, letter.dead_letter_id)
+    edition = EDITION.fullmatch(message_id)
+    return f"{edition[1] if edition else message_id}{EDITED}{dead_letter_id}"
 
 
 def stored_time(connection: Connection, moment: datetime) -> datetime | int:
@@ -330,11 +386,6 @@ def time_of(stored: datetime | int) -> datetime:
 def storable(value: str) -> str:
     """The text with escapes for characters that a database can't store."""
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
-
-
-def _edition_id(message_id: str, dead_letter_id: int) -> str:
-    edition = EDITION.fullmatch(message_id)
-    return f"{edition[1] if edition else message_id}{EDITED}{dead_letter_id}"
 
 
 def bound_values(connection: Connection, selected: LetterFilter) -> dict[str, object]:
@@ -362,3 +413,60 @@ def _letter(row: RowMapping) -> DeadLetter:
     if edition:
         facts |= {"message_id": edition[1], "edited_from": int(edition[2])}
     return DeadLetter(**facts)
+
+
+class StoredBody(NamedTuple):
+    """The columns of a body; `body_bytes` is its size before compression."""
+
+    body: bytes
+    body_bytes: int
+    compressed: bool
+
+
+def stored_body(body: bytes) -> StoredBody:
+    """The columns for a body; one that compression would not shorten stays as it is."""
+    if len(body) >= COMPRESSED_FROM:
+        compressed = zlib.compress(body)
+        if len(compressed) < len(body):
+            return StoredBody(compressed, len(body), True)
+    return StoredBody(body, len(body), False)
+
+
+def original_body(stored: StoredBody) -> bytes:
+    """The bytes that were received."""
+    if not stored.compressed:
+        return stored.body
+    # Never more than expected, whatever the table has.
+    return zlib.decompressobj().decompress(stored.body, stored.body_bytes)
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """How many letters have a sender, reason or class in common, and the id of the newest."""
+
+    name: str
+    letters: int
+    first_received_at: datetime
+    last_received_at: datetime
+    example_id: int
+    known_by: str | None = None
+    """Of a sender: one of the four above."""
+
+
+def count_dead_letters(
+    engine: Engine, selected: LetterFilter, by: str, limit: int = NO_LIMIT
+) -> list[LetterGroup]:
+    """The letters that match, counted `by` one of BY; the largest `limit` groups first."""
+    with reading(engine) as connection:
+        bound = {**bound_values(connection, selected), "limit": limit}
+        return [
+            LetterGroup(
+                row.name,
+                row.letters,
+                time_of(row.first_at),
+                time_of(row.last_at),
+                row.example_id,
+                row.kind or None,
+            )
+            for row in connection.execute(_QUERIES[by], bound)
+        ]

@@ -1,7 +1,11 @@
-"""Storing dead letters, in bulk and within the limits on senders.
+"""Storing dead letters, in bulk and within the limits on senders, and editing one.
 
 The key of a letter has a digest of its body, because senders choose message ids: other bytes under
 a known id are another letter, and the same bytes are stored once.
+
+An edited letter is a new one, whose key extends that of the old one, which it replaces. The old
+letter is dropped but keeps its bytes. So a loader needs no right to change bytes or headers, and no
+data that was sent is ever lost.
 """
 
 from __future__ import annotations
@@ -14,21 +18,47 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, LargeBinary, column, table, text
+from sqlalchemy import Connection, Engine, LargeBinary, bindparam, column, table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sam_pipeline.schema.chunks import chunks
-from sam_pipeline.schema.identity.identity import identity_of, known_identity
+from sam_pipeline.schema.identity.identity import (
+    IDENTITY,
+    identity_of,
+    known_identity,
+    operator_identity,
+    with_identity,
+)
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
-from sam_pipeline.schema.messages.message import Message, Origin, claimed_origin
-from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
+from sam_pipeline.schema.messages.message import CLASS, COUNT, Message, Origin, claimed_origin
+from sam_pipeline.schema.messages.refused import MARKS, REFUSED, REFUSED_TEXT, TOO_LARGE
 from sam_pipeline.schema.program.wording import printable
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure
-from sam_pipeline.sql.loading.letters.body import stored_body
-from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
-from sam_pipeline.sql.loading.letters.quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
-from sam_pipeline.sql.loading.publishers import publisher_ids
+from sam_pipeline.sql.loading.letters.dead_letter import (
+    EDITION,
+    OPEN,
+    SUMMARY_ONLY,
+    DeadLetterContent,
+    edition_id,
+    lock_dead_letters,
+    single_letter,
+    storable,
+    stored_body,
+    stored_time,
+)
+from sam_pipeline.sql.loading.letters.quota import (
+    SUMMARY,
+    FloodSummary,
+    LettersFull,
+    Ration,
+    Sender,
+    sender_of,
+)
+from sam_pipeline.sql.operations import record_operation
 
 LONGEST_ID = 255
 """Characters of a message id that fit into an index; a longer id is replaced by its hash."""
@@ -49,26 +79,37 @@ _LETTER = table(
     column("body", LargeBinary),
     *map(column, ("body_bytes", "compressed", "received_at", "changed_at", "dead_letter_id")),
 )
+_KEPT = (
+    *("record_number", "reason", "error", "broker", "login"),
+    *("claimed_host", "claimed_program", "claimed_user"),
+)
+"""The columns of an edited letter that stay; `reason` and `error` until it is replayed."""
 _INSERTS = {
     name: insert(_LETTER)
     .on_conflict_do_nothing(index_elements=_KEY)
-    .returning(*(_LETTER.c[name] for name in _KEY))
+    .returning(*(_LETTER.c[name] for name in (*_KEY, "dead_letter_id")))
     for name, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
 }
-_SUMMARY = """
-    SELECT error FROM dead_letter
-    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
-"""
+_BY_KEY = " AND ".join(f"{name} = :{name}" for name in _KEY)
+_ID = text(f"SELECT dead_letter_id FROM dead_letter WHERE {_BY_KEY}")
+_SUMMARY = f"SELECT error FROM dead_letter WHERE {_BY_KEY}"
 _SUMMARIES = {"sqlite": text(_SUMMARY), "postgresql": text(f"{_SUMMARY} FOR UPDATE")}
-_ID = text("""
-    SELECT dead_letter_id FROM dead_letter
-    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
-""")
 # It is open again if someone has dropped it meanwhile.
-_UPDATE_SUMMARY = text("""
+_UPDATE_SUMMARY = text(f"""
     UPDATE dead_letter SET error = :error, state = 'open', changed_at = :changed_at
-    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
+    WHERE {_BY_KEY}
 """)
+_DROP = text("""
+    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
+""")
+_MAKE_PUBLISHERS = text("SELECT make_publishers(CAST(:identities AS text[]))")
+_MAKE_PUBLISHER = text("""
+    INSERT INTO publisher (identity, name) VALUES (:identity, :identity)
+    ON CONFLICT (identity) DO NOTHING
+""")
+_PUBLISHERS = text(
+    "SELECT identity, publisher_id FROM publisher WHERE identity IN :identities"
+).bindparams(bindparam("identities", expanding=True))
 
 
 class NewLetter(NamedTuple):
@@ -137,8 +178,8 @@ def store_dead_letters(
                 outcome.letters.append(letter.new_letter)
             else:
                 admitted[letter.key] = letter
-        if ration:
-            ration.require_room()
+        if ration and ration.too_much:
+            raise LettersFull(ration.too_much, frozenset(ration.messages))
         stored = _insert(connection, [letter.values for letter in admitted.values()])
         for key, letter in admitted.items():
             reason = letter.values["reason"]
@@ -215,13 +256,6 @@ def key_id(message_id: str) -> str:
     return storable(message_id)
 
 
-def insert_letter(connection: Connection, values: Mapping[str, Any]) -> int:
-    """Insert one letter whose key is new; returns its id."""
-    insert = _INSERTS[connection.dialect.name].returning(_LETTER.c.dead_letter_id)
-    [row] = _rows(connection, [values])
-    return int(connection.execute(insert, row).one().dead_letter_id)
-
-
 class _Letter(NamedTuple):
     """The values of a letter by column, and its message."""
 
@@ -270,22 +304,28 @@ class _Letter(NamedTuple):
         return _Letter(message, sender, values)
 
 
-def _insert(connection: Connection, letters: list[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
-    """Insert letters; returns the keys of those that were not stored before."""
+def _insert(
+    connection: Connection, letters: Sequence[Mapping[str, Any]]
+) -> dict[tuple[Any, ...], int]:
+    """Insert letters; returns the ids, by key, of those that were not stored before.
+
+    Their publishers are created if they are missing; a summary has none.
+    """
     if not letters:
-        return set()
-    values = _rows(connection, letters)
-    rows = connection.execute(_INSERTS[connection.dialect.name], values)
-    return {(message_id, number, bytes(digest)) for message_id, number, digest in rows}
-
-
-def _rows(connection: Connection, letters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The values of letters by column of the table; a summary has no publisher."""
-    ids = publisher_ids(connection, {letter["publisher"] for letter in letters} - {None})
+        return {}
+    publishers: dict[str | None, int] = {}
+    if identities := sorted({letter["publisher"] for letter in letters} - {None}):
+        if connection.dialect.name == "postgresql":
+            connection.execute(_MAKE_PUBLISHERS, {"identities": identities})
+        else:
+            connection.execute(_MAKE_PUBLISHER, [{"identity": name} for name in identities])
+        found = connection.execute(_PUBLISHERS, {"identities": identities})
+        publishers = {row.identity: row.publisher_id for row in found}
     rows = [{**letter, **stored_body(letter["body"])._asdict()} for letter in letters]
     for row in rows:
-        row["publisher_id"] = ids.get(row.pop("publisher"))
-    return rows
+        row["publisher_id"] = publishers.get(row.pop("publisher"))
+    stored = connection.execute(_INSERTS[connection.dialect.name], rows)
+    return {(message_id, number, bytes(digest)): id_ for message_id, number, digest, id_ in stored}
 
 
 def _store_summary(connection: Connection, summary: FloodSummary, moment: datetime | int) -> bool:
@@ -318,3 +358,73 @@ def _columns(sender: Sender, origin: Origin) -> dict[str, str | None]:
     claims = {f"claimed_{name}": value for name, value in origin._asdict().items()}
     values = {"broker": sender.source, "login": sender.user, **claims}
     return {name: storable(value) or None for name, value in values.items()}
+
+
+def edit_dead_letter(
+    engine: Engine,
+    dead_letter_id: int,
+    now: datetime,
+    body: bytes | None = None,
+    headers: Mapping[str, str | None] | None = None,
+) -> int:
+    """Replace an open letter by one with a new body, new headers, or both; returns the new id.
+
+    In `headers`, None removes a header; without a class in them the letter keeps its class. The
+    `recordCount` of the old body is removed when the body changes. The marks of a message that a
+    source refused are removed, unless only the beginning of its body is known. The identity of the
+    new letter is that of the operator who edits, whoever sent the old one.
+
+    Raises:
+        NoSuchDeadLetter
+        EditRefused: the letter is not open or a summary, nothing would change, or the identity.
+    """
+    if IDENTITY in (headers or {}):
+        text = f"dead letter {dead_letter_id}: {IDENTITY} can't be set: it names who edits"
+        raise EditRefused(text)
+    with writing(engine) as connection:
+        locked = lock_dead_letters(connection, [dead_letter_id])
+        old = single_letter(connection, dead_letter_id, locked)
+        refuse_settled(old)
+        changes = headers or {}
+        merged = {**old.headers, **changes}
+        is_new_body = body not in (None, old.body)
+        if is_new_body and COUNT not in changes:
+            merged.pop(COUNT, None)
+        # The body of a large message is not whole, so it is not loaded as it is.
+        if is_new_body or old.headers.get(REFUSED) != TOO_LARGE:
+            merged = {k: value for k, value in merged.items() if k in changes or k not in MARKS}
+        new_headers = {name: value for name, value in merged.items() if value is not None}
+        new = Message(new_headers, old.body if body is None else body)
+        if (new.headers, new.body) == (old.headers, old.body):
+            raise EditRefused(f"dead letter {dead_letter_id}: nothing changed")
+        new = with_identity(new, operator_identity(login_name()))
+        moment = stored_time(connection, now)
+        connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
+        values = {
+            **{name: getattr(old.letter, name) for name in _KEPT},
+            "message_id": edition_id(old.letter.message_id, dead_letter_id),
+            "body_digest": digest_of(new.body, new.headers),
+            "message_class": storable(new.headers.get(CLASS) or old.letter.message_class),
+            "publisher": storable(identity_of(new)),
+            "headers": json.dumps(dict(new.headers)),
+            "body": new.body,
+            "received_at": stored_time(connection, old.letter.received_at),
+            "changed_at": moment,
+        }
+        [edited] = _insert(connection, [values]).values()
+        arguments = {"id": str(dead_letter_id), "edited_as": str(edited)}
+        record_operation(connection, "dead-letter edit", arguments)
+    return edited
+
+
+def refuse_settled(content: DeadLetterContent) -> None:
+    """Raise EditRefused unless the letter is open and has a message or a record."""
+    letter, edition = content.letter, content.edited_as
+    if letter.reason == FLOOD:
+        raise EditRefused(f"dead letter {letter.dead_letter_id} {SUMMARY_ONLY}")
+    if letter.state == OPEN:
+        return
+    state = f"was replaced by dead letter {edition}" if edition else f"is {letter.state}"
+    raise EditRefused(
+        f"dead letter {letter.dead_letter_id} {state}; only open letters can be edited"
+    )

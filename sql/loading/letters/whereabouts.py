@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sam_pipeline.schema.records.classes import KNOWN_KEYS, TIME_KEYS, built_in
+from sam_pipeline.schema.records.classes import BUILT_IN, KNOWN_KEYS, STATEMENTS, TIME_KEYS
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.errors import PERMISSION_DENIED, message_of, sqlstate
 from sam_pipeline.sql.loading.catalogue import class_views
+from sam_pipeline.sql.loading.insert import quoted
 from sam_pipeline.sql.loading.letters.dead_letter import (
     EDITED,
     DeadLetter,
     letters_where,
+    stored_time,
     time_of,
 )
 from sam_pipeline.sql.loading.letters.store import key_id
-from sam_pipeline.sql.loading.staging import quoted
 
 MOST_ROWS = 10_000
 """Rows of one message, and class, that are read: it has no more records by default."""
@@ -52,43 +54,17 @@ _SQLITE = (
         JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
         WHERE r.message_id = :id AND r.measured_at >= :begins AND r.measured_at < :ends
     """),
-    text("""
-        SELECT
-            'serviceEndpoint',
-            json_object(
-                'siteName', siteName, 'hostName', hostName, 'serviceFlavour', serviceFlavour,
-                'voName', voName, 'validFrom', validFrom
-            ),
-            receivedAt,
-            holds
-        FROM endpoint_statement WHERE messageId = :id
-    """),
-    text("""
-        SELECT
-            'siteGroup',
-            json_object(
-                'siteName', siteName, 'groupName', groupName, 'groupType', groupType,
-                'validFrom', validFrom
-            ),
-            receivedAt,
-            holds
-        FROM group_statement WHERE messageId = :id
-    """),
-    text("""
-        SELECT 'siteContact', json_object('siteName', siteName), receivedAt, holds
-        FROM contact_statement WHERE messageId = :id
-    """),
-    text("""
-        SELECT
-            'downtime',
-            json_object(
-                'downtimeId', downtimeId, 'siteName', siteName, 'hostName', hostName,
-                'serviceFlavour', serviceFlavour
-            ),
-            receivedAt,
-            holds
-        FROM downtime_statement WHERE messageId = :id
-    """),
+    *(
+        text(f"""
+            SELECT
+                '{known.name}',
+                json_object({", ".join(f"'{key}', {key}" for key in known.natural_key)}),
+                receivedAt,
+                holds
+            FROM {HISTORIES[known.name]} WHERE messageId = :id
+        """)
+        for known in STATEMENTS
+    ),
 )
 _QUOTES = {
     "postgresql": "reason = 'flood' AND strpos(error, :quoted) > 0",
@@ -135,13 +111,22 @@ def whereabouts(engine: Engine, message_id: str, begins: datetime, ends: datetim
     not_searched: list[str] = []
     with reading(engine) as connection:
         dialect = connection.dialect.name
-        rows += _rows_of_built_in(connection, message_id, begins, ends)
+        bounds = (stored_time(connection, begins), stored_time(connection, ends))
+        bound = {"id": message_id, "begins": bounds[0], "ends": bounds[1]}
+        for statement in _SQLITE if dialect == "sqlite" else (_POSTGRESQL,):
+            for name, record, received_at, holds in connection.execute(statement, bound):
+                known = BUILT_IN[name.lower()]
+                values = {KNOWN_KEYS[key]: value for key, value in json.loads(record).items()}
+                key = _texts({key: values.get(key) for key in known.natural_key})
+                is_text = isinstance(received_at, str)
+                moment = parse_time(received_at) if is_text else time_of(received_at)
+                rows.append(MessageRow(name, key, moment, bool(holds)))
         edited = f"{stored_id}{EDITED}"
         keys = {"id": stored_id, "edited": edited, "behind": edited[:-1] + "."}
         letters = letters_where(connection, _LETTERS, keys)
         summaries = letters_where(connection, _QUOTES[dialect], {"quoted": f"{stored_id} "})
     for view in class_views(engine):
-        if built_in(view.name) or not view.message_id_column:
+        if view.known or not view.message_id_column:
             continue
         statement = text(
             f"SELECT * FROM {quoted(view.name)} WHERE {quoted(view.message_id_column)} = :id"
@@ -155,38 +140,15 @@ def whereabouts(engine: Engine, message_id: str, begins: datetime, ends: datetim
             reason = "permission denied" if is_denied else message_of(error)
             not_searched.append(f"{view.name} ({reason})")
             continue
-        rows += [MessageRow(view.name, _texts(row), None) for row in found]
+        rows += [MessageRow(view.name, _texts(dict(row)), None) for row in found]
     rows.sort(key=lambda row: (row.message_class, *row.key.values()))
     return Whereabouts(rows, letters, summaries, not_searched)
 
 
-def _rows_of_built_in(
-    connection: Connection, message_id: str, begins: datetime, ends: datetime
-) -> Iterator[MessageRow]:
-    """The rows of built-in classes."""
-    bound: dict[str, Any] = {"id": message_id, "begins": begins, "ends": ends}
-    statements: tuple[TextClause, ...] = (_POSTGRESQL,)
-    if connection.dialect.name == "sqlite":
-        statements = _SQLITE
-        bound |= {"begins": int(begins.timestamp()), "ends": int(ends.timestamp())}
-    for statement in statements:
-        parameters = {name: bound[name] for name in bound if f":{name}" in statement.text}
-        for name, record, received_at, holds in connection.execute(statement, parameters):
-            yield MessageRow(name, _key(name, record), _moment(received_at), bool(holds))
-
-
-def _key(class_name: str, record: str) -> dict[str, str]:
-    """The key of a row from the JSON object of its columns, in the spelling of the records."""
-    known = built_in(class_name)
-    values = {KNOWN_KEYS[name] or name: value for name, value in json.loads(record).items()}
-    names = known.natural_key if known else tuple(values)
-    return _texts({name: values.get(name) for name in names})
-
-
-def _texts(values: Any) -> dict[str, str]:
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """The columns that have a value, as texts."""
     texts = {}
-    for name, value in dict(values).items():
+    for name, value in values.items():
         if value in (None, ""):
             continue
         if isinstance(value, datetime):
@@ -195,7 +157,3 @@ def _texts(values: Any) -> dict[str, str]:
             value = format_time(parse_time(str(value)))
         texts[name] = str(value)
     return texts
-
-
-def _moment(stored: Any) -> datetime:
-    return parse_time(stored) if isinstance(stored, str) else time_of(stored).astimezone(UTC)

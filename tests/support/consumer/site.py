@@ -26,7 +26,7 @@ from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
+from sam_pipeline.sql.loading.letters.dead_letter import StoredBody, original_body
 from tests.services.broker import StompServer
 from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result

@@ -10,7 +10,6 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import (
     ALL_OPEN,
@@ -20,7 +19,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     before_newest,
     dead_letter_pages,
 )
-from sam_pipeline.sql.loading.load import Loader, Loading, load_all
+from sam_pipeline.sql.loading.load import Audit, Loader, Loading, load_all
 from tests.support.builders import NOW
 from tests.support.database.roles import acting_as
 

@@ -11,8 +11,7 @@ from sqlalchemy import Engine, text
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import Pruned, bounds_of
+from sam_pipeline.sql.removal.prune import Pruned, bounds_of, prune
 from tests.support.builders import metric_result
 from tests.support.database.sql_rows import insert, query
 

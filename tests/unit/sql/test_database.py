@@ -33,10 +33,9 @@ from sam_pipeline.sql.errors import (
     translated,
 )
 from sam_pipeline.sql.imports.feed_changes import Window
-from sam_pipeline.sql.removal.days import RowSpan, changed_days
-from sam_pipeline.sql.removal.pruning.partitions import coming_days
-from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
-from sam_pipeline.sql.topology.moments import days_of
+from sam_pipeline.sql.removal.prune import Bounds, bounds_of
+from sam_pipeline.sql.removal.revoke import RowSpan, changed_days
+from sam_pipeline.sql.topology.view_rows import days_of
 
 
 @pytest.fixture(autouse=True)
@@ -329,7 +328,6 @@ def test_a_prune_keeps_today_and_the_days_of_the_age_before_it() -> None:
     assert (others.audit, others.dead_letters) == (date(2026, 11, 19), date(2026, 11, 18))
     assert bounds_of(TODAY, 10, 10) == Bounds(ten, ten, None, None)
     assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
-    assert coming_days(TODAY, 2) == [TODAY, date(2026, 11, 21), date(2026, 11, 22)]
 
 
 # The days that a revocation changes ---------------------------------------------------------------

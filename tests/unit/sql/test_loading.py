@@ -10,9 +10,9 @@ import pytest
 
 from sam_pipeline.schema.messages.decode import Row
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
 from sam_pipeline.sql.database.partitions import MAX_DAYS
-from sam_pipeline.sql.loading import staging
+from sam_pipeline.sql.loading import insert
 from sam_pipeline.sql.loading.batch import (
     Batch,
     PendingRow,
@@ -27,7 +27,8 @@ from sam_pipeline.sql.loading.catalogue import (
     View,
     problem_of,
 )
-from sam_pipeline.sql.loading.letters.body import COMPRESSED_FROM, original_body, stored_body
+from sam_pipeline.sql.loading.insert import copy_text
+from sam_pipeline.sql.loading.letters.dead_letter import COMPRESSED_FROM, original_body, stored_body
 from sam_pipeline.sql.loading.letters.quota import (
     LONGEST_SAMPLE,
     MOST_SAMPLES,
@@ -39,13 +40,12 @@ from sam_pipeline.sql.loading.letters.quota import (
     Sender,
     sender_of,
 )
-from sam_pipeline.sql.loading.staging import copy_text
-from sam_pipeline.sql.operations.chain import START, RecordedOperation, broken_links, digest_of
+from sam_pipeline.sql.operations import START, RecordedOperation, broken_links, digest_of
 from tests.support.builders import NOW, metric_message
 
 # What a transaction stores ------------------------------------------------------------------------
 
-RESULTS = ClassView("metricoutput", ("hostname", "timestamp"), "messageid")
+RESULTS = ClassView("metricoutput", ("hostname", "timestamp"), "messageid", known=METRIC_OUTPUT)
 NOTES = ClassView("note", ("timestamp",), None)
 MESSAGE, OTHER = metric_message(), metric_message()
 
@@ -167,20 +167,20 @@ def test_a_compressed_body_never_becomes_longer_than_the_table_says() -> None:
 # The cache for COPY -------------------------------------------------------------------------------
 
 COLUMNS = tuple(key.lower() for key in METRIC_OUTPUT.keys)
-VIEW = ClassView("metricoutput", COLUMNS, "messageid", "publisher", bulk=True)
+VIEW = ClassView("metricoutput", COLUMNS, "messageid", "publisher", bulk=True, known=METRIC_OUTPUT)
 ROW = {"hostname": "CE01", "serviceflavour": "CE", "metricname": "M", "metricstatus": "ok"}
 
 
 def test_the_cache_of_constant_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_MAX_CACHED", 50)
-    monkeypatch.setattr(staging, "_constant_fields", staging._ConstantFields())
+    monkeypatch.setattr(insert, "_MAX_CACHED", 50)
+    monkeypatch.setattr(insert, "_constant_fields", insert._ConstantFields())
 
     for number in range(120):
         names = (f"M{number}", "M" * 1000)
         copy_text(VIEW, [({**ROW, "metricname": name}, "id", "uid:7") for name in names])
 
-    assert 0 < len(staging._constant_fields) <= 50
-    assert all(len(fields) <= 1000 for fields in staging._constant_fields.values())
+    assert 0 < len(insert._constant_fields) <= 50
+    assert all(len(fields) <= 1000 for fields in insert._constant_fields.values())
 
 
 # Which views can be message classes ---------------------------------------------------------------
@@ -195,7 +195,9 @@ def problem(
     enabled: tuple[bool, ...] = (True,),
     rivals: tuple[str, ...] = (),
 ) -> str | None:
-    return problem_of(View(name, columns, enabled), {name, *rivals}, SCHEMAS_OWN)
+    key = folded(name)
+    same = [rival for rival in rivals if folded(rival) == key]
+    return problem_of(View(name, columns, enabled), key, key if key in SCHEMAS_OWN else None, same)
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.partitions import partitions
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import Loader
-from sam_pipeline.sql.removal.pruning.partitions import partitions
 from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.database_sink import sink_into
 from tests.support.consumer.doubles import FakeSession, delivery

@@ -32,8 +32,7 @@ from sam_pipeline.spark_jobs.runs.exclusions import add
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
-from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import bounds_of
+from sam_pipeline.sql.removal.prune import bounds_of, prune
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.oracle.spark import cut
 from tests.support.database.dialects import only_on

@@ -23,7 +23,7 @@ from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.operations.log import operations
+from sam_pipeline.sql.operations import operations
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on

@@ -17,8 +17,7 @@ from sqlalchemy import Engine, inspect
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import CONFIG, NO_PERMISSION, OK
-from sam_pipeline.sql.checks.check import find_problems, loader_problems
-from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
+from sam_pipeline.sql.checks.check import REPAIR_COMMAND, Problem, find_problems, loader_problems
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.roles import ROLES_COMMAND

@@ -31,15 +31,19 @@ from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.budget import LETTER_BYTES, LetterBudget, LettersFull
 from sam_pipeline.sql.loading.letters.dead_letter import (
     LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
-from sam_pipeline.sql.loading.letters.quota import LetterQuota
+from sam_pipeline.sql.loading.letters.quota import (
+    LETTER_BYTES,
+    LetterBudget,
+    LetterQuota,
+    LettersFull,
+)
+from sam_pipeline.sql.loading.letters.store import edit_dead_letter
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed, replay_dead_letters
 from sam_pipeline.sql.loading.said import homes_of, said_in_class
 from tests.oracle.databases import DIALECTS, Databases

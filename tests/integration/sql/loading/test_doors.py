@@ -19,15 +19,13 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT, STATEMENTS
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import Record
-from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.engine import load_transaction, writing
 from sam_pipeline.sql.database.statements import HISTORIES
-from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DRIVER_ERRORS, DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
-from sam_pipeline.sql.loading.insert import Inserted, insert_batch
+from sam_pipeline.sql.loading.insert import Inserted, copy_rows, insert_batch
 from sam_pipeline.sql.loading.load import decode_batch
-from sam_pipeline.sql.loading.staging import copy_rows
 from tests.support.builders import NOW, metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as

@@ -25,11 +25,12 @@ from sam_pipeline.schema.messages.refused import TOO_LARGE, mark_refused
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import EditRefused
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.letters import dead_letter
 from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
+    LetterGroup,
+    count_dead_letters,
     dead_letter_ids,
     dead_letter_pages,
     drop_dead_letters,
@@ -38,10 +39,10 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     restore_dead_letters,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
-from sam_pipeline.sql.loading.letters.groups import LetterGroup, count_dead_letters
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
+from sam_pipeline.sql.loading.letters.store import edit_dead_letter
 from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
+from sam_pipeline.sql.loading.load import Audit
 from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,
     Parked,

@@ -19,12 +19,11 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, DatabaseFull
 from sam_pipeline.sql.loading import load as load_module
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.insert import Inserted
 from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
-from sam_pipeline.sql.loading.load import POISON_TEXT, Loader, Loading, MessageReport, load
+from sam_pipeline.sql.loading.load import POISON_TEXT, Audit, Loader, Loading, MessageReport, load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.letters import list_dead_letters, load_now, only_letter, reasons

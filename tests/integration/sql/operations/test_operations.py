@@ -21,21 +21,23 @@ from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import write_transaction, writing
 from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.errors import DatabaseRefused, DowntimeRefused, NoSuchDowntime
+from sam_pipeline.sql.loading.authorise import name_publishers
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from sam_pipeline.sql.loading.letters.dead_letter import (
     LetterFilter,
     drop_dead_letters,
     restore_dead_letters,
 )
-from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
-from sam_pipeline.sql.loading.publishers import name_publishers
+from sam_pipeline.sql.loading.letters.store import edit_dead_letter
 from sam_pipeline.sql.loading.replay import replay_dead_letters
-from sam_pipeline.sql.operations.chain import RecordedOperation, broken_links
-from sam_pipeline.sql.operations.log import operations
-from sam_pipeline.sql.operations.record import record_operation
-from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import Bounds
-from sam_pipeline.sql.removal.revoking.revoke import Revoked, revoke
+from sam_pipeline.sql.operations import (
+    RecordedOperation,
+    broken_links,
+    operations,
+    record_operation,
+)
+from sam_pipeline.sql.removal.prune import Bounds, prune
+from sam_pipeline.sql.removal.revoke import Revoked, revoke
 from sam_pipeline.sql.topology.downtime import (
     announce,
     announcement,

@@ -21,7 +21,7 @@ from sam_pipeline.sql.database.statements import HISTORIES, TABLES, settle
 from sam_pipeline.sql.imports.feed_changes import FeedSnapshot, apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows
 from sam_pipeline.sql.loading.fold import take_changes
-from sam_pipeline.sql.removal.revoking.revoke import revoke
+from sam_pipeline.sql.removal.revoke import revoke
 from tests.oracle.databases import DIALECTS, Databases
 from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import query, stored

@@ -16,14 +16,13 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.partitions import partitions
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import LetterFilter
 from sam_pipeline.sql.loading.load import load
-from sam_pipeline.sql.removal.pruning import sqlite as prune_sqlite
-from sam_pipeline.sql.removal.pruning.partitions import partitions
-from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import bounds_of
+from sam_pipeline.sql.removal import prune as prune_module
+from sam_pipeline.sql.removal.prune import bounds_of, prune
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.letters import list_dead_letters
@@ -53,7 +52,7 @@ def test_exactly_the_days_before_the_bounds_are_removed_and_a_dry_run_counts_the
     engine: Engine, monkeypatch: pytest.MonkeyPatch, batch_rows: int | None
 ) -> None:
     if batch_rows:  # batches that span days leave nothing behind
-        monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", batch_rows)
+        monkeypatch.setattr(prune_module, "BATCH_ROWS", batch_rows)
     fill(engine, range(6))
     forget_changes(engine)
     before = everything(engine)
@@ -224,7 +223,7 @@ def letters_by_state(engine: Engine) -> Counter[str]:
 def test_audit_rows_and_settled_letters_are_removed_by_their_day_unless_they_can_be_restored(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
+    monkeypatch.setattr(prune_module, "BATCH_ROWS", 4)
     load_batches(engine, 0, 1, 2, 3, 4, 9, 500)
     settle_letters(engine, "open", 300)
     settle_letters(engine, "replayed", 2, 3, 8, 11)

@@ -1,1 +1,0 @@
-"""The operation log: what operators did to the data, in a chain of digests."""

@@ -1,1 +1,0 @@
-"""Removes old data, whole UTC days at a time."""

@@ -1,1 +1,0 @@
-"""Revoking what a publisher said, and restoring what it displaced."""
