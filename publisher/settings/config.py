@@ -164,7 +164,7 @@ class MessageKeys(LoginKeys, TokenKeys):
         "signs all messages, mode 0600; the file of the key NAME is `NAME.pem`"
     )
     spool: Optional[Path] = config_key(
-        "directory of the spool, instead of one in the state directory", default=None
+        "directory of the spool, instead of [the default one](#the-spool)", default=None
     )
 
 

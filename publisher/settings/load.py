@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sam_pipeline.publisher.settings.config import BrokerTable, PublisherConfig
+from sam_pipeline.publisher.settings.config import OF_GROUP, BrokerTable, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.broker_url import parse_broker, problem_of_target
@@ -28,6 +28,9 @@ SCRATCH = (
 JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "_CONDOR_JOB_AD", "JOB_ID")
 """Variables that are set in a job, where TMPDIR also belongs to the job."""
 
+PACKAGE_SPOOL = Path("/var/spool/sam")
+"""The default spool of accounts that may write there: the package makes it for a group."""
+
 SIGNED_DESTINATION = "a signature covers the destination: remove them, or signing_key_file"
 
 logger = lazy_logger(__name__)
@@ -36,9 +39,9 @@ logger = lazy_logger(__name__)
 def load_config(
     path: str | None, flags: Mapping[str, Any], *, no_spool: bool = False
 ) -> PublisherConfig:
-    """The configuration; by default, state and spool are in the state directory.
+    """The configuration; by default, the spool is that of the package, or in the state directory.
 
-    If that is below the scratch directory of a batch job, there is no spool unless one is
+    If the latter is below the scratch directory of a batch job, there is no spool unless one is
     configured: it would be removed with the job. A message that no broker takes is then refused.
 
     Raises:
@@ -173,6 +176,8 @@ def _of_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherC
 def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
     """The configuration with defaults for the directories of state and spools."""
     state = config.state or state_dir(os.environ)
+    if config.spool is None and os.access(PACKAGE_SPOOL, os.W_OK):
+        config = config.replace(spool=PACKAGE_SPOOL, spool_mode=OF_GROUP)
     spool = config.spool or state / "spool"
     if not (state.is_absolute() and spool.is_absolute()):
         try:

@@ -9,6 +9,7 @@ import pytest
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.delivery.route import credentials_of
+from sam_pipeline.publisher.settings import load
 from sam_pipeline.publisher.settings.config import BrokerTable, PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.settings.secrets import door_token, token_for
@@ -192,3 +193,17 @@ def test_destinations_of_a_broker_and_signatures_exclude_each_other() -> None:
 
     own = table("stomp://a.example.org", 'destinations = { metricOutput = "/topic/x" }')
     assert "a signature covers the destination" in problems_of(key + own)[0]
+
+
+def test_the_spool_is_that_of_the_package_for_accounts_that_may_write_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (packaged := tmp_path / "packaged").mkdir()
+    absent = loaded("")
+    monkeypatch.setattr(load, "PACKAGE_SPOOL", packaged)
+
+    default, named = loaded(""), loaded('spool = "mine"')
+
+    assert (absent.spool, absent.shares_spool) == (tmp_path / "state" / "spool", False)
+    assert (default.spool, default.shares_spool) == (packaged, True)
+    assert (named.spool, named.shares_spool) == (tmp_path / "mine", False)
