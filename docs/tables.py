@@ -25,7 +25,7 @@ from sam_pipeline.consumer.settings.tables import (
     SubscriptionConfig,
 )
 from sam_pipeline.publisher.commands import nagios
-from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
+from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records.classes import MessageClass

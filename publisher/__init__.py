@@ -15,8 +15,7 @@ from sam_pipeline.publisher.delivery.publication import (
 )
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.load import load_config
+from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.schema.errors import ConfigError, RecordRefused
 
 __all__ = [

@@ -27,13 +27,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_origin
 
+from sam_pipeline.publisher.delivery.origin import script_origin
 from sam_pipeline.publisher.delivery.outgoing import messages_of_copy, outgoing
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.probe.host_name import this_host
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.load import load_config
-from sam_pipeline.publisher.settings.origin import script_origin
+from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.log import lazy_logger

@@ -77,10 +77,10 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     def sections(args: argparse.Namespace) -> Iterator[Findings[Any]]:
         yield examine_consumer(args)
         try:
-            from sam_pipeline.sql.database.config import OptionalDatabase
+            from sam_pipeline.sql.database.config import DatabaseConfig
         except ImportError:  # a relay needs no database
             return
-        yield examine(OptionalDatabase, args.config)
+        yield examine(DatabaseConfig, args.config)
 
     show.add_options(parser, sections)
 
@@ -155,10 +155,10 @@ def _print_findings(
 
 
 def _problems_of_url(args: argparse.Namespace) -> Sequence[str]:
-    from sam_pipeline.sql.database.config import load_database
+    from sam_pipeline.sql.database.config import database_url
 
     try:
-        load_database(args)
+        database_url(args)
     except ConfigError as error:
         return error.problems
     return ()
@@ -166,13 +166,13 @@ def _problems_of_url(args: argparse.Namespace) -> Sequence[str]:
 
 def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
     from sam_pipeline.sql.checks.check import loader_problems
-    from sam_pipeline.sql.database.config import load_database
+    from sam_pipeline.sql.database.config import database_url
     from sam_pipeline.sql.database.engine import make_engine
     from sam_pipeline.sql.database.version import require_compatible
     from sam_pipeline.sql.loading.catalogue import Catalogue
 
     try:
-        engine = make_engine(load_database(args).url)
+        engine = make_engine(database_url(args))
         require_compatible(engine)
         problems = [problem.text for problem in loader_problems(engine)]
         yield from problems
@@ -216,10 +216,10 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool
         return
     if config:
         yield from _policy_notes(config)
-    from sam_pipeline.sql.database.config import load_database, note_on_plain_text
+    from sam_pipeline.sql.database.config import database_url, note_on_plain_text
 
     with suppress(ConfigError):
-        if note := note_on_plain_text(load_database(args).url):
+        if note := note_on_plain_text(database_url(args)):
             yield note
 
 

@@ -44,9 +44,9 @@ def read_settings(args: argparse.Namespace) -> Setup:
     policy = usable_policy(config.publishers)
     url = ""
     if not config.targets:
-        from sam_pipeline.sql.database.config import load_database
+        from sam_pipeline.sql.database.config import database_url
 
-        url = load_database(args).url
+        url = database_url(args)
     return Setup(config, policy, load_credentials(config), url)
 
 

@@ -25,8 +25,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
 from sam_pipeline.consumer.process.listening import is_rebound
-from sam_pipeline.consumer.settings.config import MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.secret_file import read_secret
 
@@ -177,7 +177,7 @@ class MetricsPort:
 
     def __init__(
         self,
-        address: MetricsAddress,
+        address: Broker,
         observe: Callable[[], Snapshot],
         readers: Readers = EVERYBODY,
         retry_s: float = RETRY_S,
@@ -217,12 +217,12 @@ class MetricsPort:
             problem = "the port is in use by another program" if in_use else str(error)
             if problem != self._problem:
                 text = "[consumer] metrics_listen: %s: %s; trying again, without metrics meanwhile"
-                logger.error(text, self.address, problem)
+                logger.error(text, self.address.netloc, problem)
             self._problem = problem
             return None
         self.address = self.address._replace(port=server.server_address[1])
         if self._problem:
-            logger.info("metrics are on %s now", self.address)
+            logger.info("metrics are on %s now", self.address.netloc)
         return server
 
 
@@ -232,9 +232,7 @@ class _Server(ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
     block_on_close = False
 
-    def __init__(
-        self, address: MetricsAddress, observe: Callable[[], Snapshot], readers: Readers
-    ) -> None:
+    def __init__(self, address: Broker, observe: Callable[[], Snapshot], readers: Readers) -> None:
         self.observe = observe
         self.token_file = readers.token_file
         self.registry = CollectorRegistry()
@@ -243,7 +241,9 @@ class _Server(ThreadingTCPServer):
         self._context = _server_context(readers.tls_files)
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         self.address_family, _, _, _, place = found[0]
         super().__init__(place[:2], _Handler)  # type: ignore[arg-type]
 

@@ -13,8 +13,6 @@ from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from sam_pipeline.consumer.settings.tables import (
     BrokerConfig,
@@ -103,30 +101,13 @@ def _number_of(account: str) -> int | None:
         return None
 
 
-class MetricsAddress(NamedTuple):
-    """An address of this machine, and a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> MetricsAddress:
-    """The address of `HOST:PORT` or `[IPv6]:PORT`; raises ValueError."""
-    parts = urlsplit(f"//{text}")
-    if not parts.hostname or not parts.port or parts.netloc != text or set(text) & {"@", " "}:
-        raise ValueError("no address and port")
-    return MetricsAddress(parts.hostname, parts.port)
-
-
-def _check_address(text: str) -> str | None:
+def _metrics_address(text: str) -> Broker | None:
+    """The server of `HOST:PORT` or `[IPv6]:PORT`."""
     try:
-        parse_address(text)
+        address = parse_broker(f"{LISTEN}+http://{text}")
     except ValueError:
-        return f"expected ADDRESS:PORT, such as 127.0.0.1:9464, not {text!r}"
-    return None
+        return None
+    return address if address.netloc == text else None
 
 
 class ConsumerConfig(SectionKeys):
@@ -214,7 +195,7 @@ class ConsumerConfig(SectionKeys):
     metrics_listen: str = config_key(
         "where the daemon serves metrics, such as `127.0.0.1:9464`; instance N has the port N"
         " higher",
-        _check_address,
+        expected("ADDRESS:PORT, such as 127.0.0.1:9464", _metrics_address),
         "",
     )
     metrics_certificate_file: Path | None = certificate_key(
@@ -277,12 +258,10 @@ class ConsumerConfig(SectionKeys):
         return name if self.instance is None else f"{name}@{self.instance}"
 
     @property
-    def metrics_address(self) -> MetricsAddress | None:
+    def metrics_address(self) -> Broker | None:
         """Where this process serves metrics, if it does."""
-        if not self.metrics_listen:
-            return None
-        host, port = parse_address(self.metrics_listen)
-        return MetricsAddress(host, port + (self.instance or 0))
+        address = _metrics_address(self.metrics_listen) if self.metrics_listen else None
+        return address and address._replace(port=address.port + (self.instance or 0))
 
     @property
     def metrics_tls_files(self) -> TlsFiles:
@@ -403,7 +382,7 @@ class ConsumerConfig(SectionKeys):
             except ConfigError as error:
                 yield f"broker {broker}: {error}"
 
-    def _problems_of_metrics(self, address: MetricsAddress) -> Iterator[str]:
+    def _problems_of_metrics(self, address: Broker) -> Iterator[str]:
         """Why metrics could be read by others, unless that is permitted; and a bad port."""
         if address.port > MAX_PORT:
             yield f"metrics_listen: port {address.port} of instance {self.instance} is too high"
@@ -414,7 +393,7 @@ class ConsumerConfig(SectionKeys):
         missing = [name for name, file in needed.items() if file is None]
         if missing and not (self.metrics_insecure or is_loopback(address.host)):
             yield (
-                f"metrics_listen: anybody who reaches {address} could read the metrics: set"
+                f"metrics_listen: anybody who reaches {address.netloc} could read the metrics: set"
                 f" {' and '.join(missing)}, or metrics_insecure = true"
             )
 

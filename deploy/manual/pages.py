@@ -18,7 +18,7 @@ from sam_pipeline.consumer.settings.tables import (
     SilenceConfig,
     SubscriptionConfig,
 )
-from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
+from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.program import help
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.settings.key import Settings

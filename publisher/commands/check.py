@@ -11,23 +11,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable
 
+from sam_pipeline.publisher.brokers.tokens import (
+    configured_token,
+    discovered_token,
+    door_token,
+    token_for,
+)
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.delivery.signing import signer_of
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.load import (
+from sam_pipeline.publisher.settings import (
     ConfigKeys,
+    PublisherConfig,
     examine_config,
     problems_between_keys,
     scratch_of,
-)
-from sam_pipeline.publisher.settings.secrets import (
-    configured_token,
-    discovered_token,
-    door_token,
-    token_for,
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback

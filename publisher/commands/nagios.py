@@ -8,8 +8,7 @@ from datetime import datetime, timezone
 
 from sam_pipeline.publisher.commands.textfile import lives_in
 from sam_pipeline.publisher.delivery.route import Memory
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.load import load_config
+from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import spool_states
 from sam_pipeline.schema.program.command import CommandParser

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.settings.config import RECORD_KEYS, PublisherConfig
-from sam_pipeline.publisher.settings.load import load_config
-from sam_pipeline.publisher.settings.origin import command_origin
+from sam_pipeline.publisher.delivery.origin import command_origin
+from sam_pipeline.publisher.settings import RECORD_KEYS, PublisherConfig, load_config
 from sam_pipeline.schema.messages.destination import require_destination
 from sam_pipeline.schema.messages.message import DESTINATION, default_destination
 

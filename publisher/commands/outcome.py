@@ -12,7 +12,7 @@ from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_copy, outgoing
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
-from sam_pipeline.publisher.settings.load import advice_without_brokers
+from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import DESTINATION, Message
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.delivery.publication import Courier, Publication
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
-    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.publisher.settings import PublisherConfig
 
 MAX_LISTED = 10
 """The text report lists at most this many messages one by one; of more it prints the totals."""

@@ -31,7 +31,7 @@ from sam_pipeline.publisher.probe.fifo import Fifo
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import PassiveResults
-from sam_pipeline.publisher.settings.load import advice_without_brokers
+from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message, pack
@@ -44,7 +44,7 @@ from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\

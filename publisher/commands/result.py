@@ -15,7 +15,7 @@ from sam_pipeline.publisher.commands.options import config_of, headers_of, recor
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.host_name import this_host
-from sam_pipeline.publisher.settings.config import RECORD_KEYS
+from sam_pipeline.publisher.settings import RECORD_KEYS
 from sam_pipeline.schema.messages.message import MAX_BYTES, pack
 from sam_pipeline.schema.records.normalise import HOST_STATES, normalise
 from sam_pipeline.schema.times import format_time, require_set_clock
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 

@@ -20,7 +20,7 @@ from sam_pipeline.publisher.commands.textfile import write_textfile
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.delivery.limits import refusals_of
 from sam_pipeline.publisher.errors import PublishUsage
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
 from sam_pipeline.publisher.spool.losses import losses

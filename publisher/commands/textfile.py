@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import spool_states
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError

@@ -18,7 +18,7 @@ from sam_pipeline.publisher.delivery.publication import (
     Publication,
 )
 from sam_pipeline.publisher.errors import Terminated
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline

@@ -18,7 +18,7 @@ from sam_pipeline.publisher.brokers.transport import Transport, kind_of, outcome
 from sam_pipeline.publisher.delivery.outgoing import addressed, addressed_to
 from sam_pipeline.publisher.delivery.route import Memory, Route
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import problem_of_destination

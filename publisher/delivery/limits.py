@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.delivery.outgoing import addressed, addressed_to
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import require_destination

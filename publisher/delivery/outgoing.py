@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.messages.message import (
     CLASS,
     DESTINATION,

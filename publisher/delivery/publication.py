@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start w
     from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.route import BrokerCandidate, Memory, Route
     from sam_pipeline.publisher.delivery.termination import Termination
-    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.net.target import Target
 
 BATCH = 1000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sam_pipeline.publisher.delivery.copies import CopyingCourier
     from sam_pipeline.publisher.delivery.termination import Termination
-    from sam_pipeline.publisher.settings.config import PublisherConfig
+    from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 
+from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.delivery.origin import command_origin
 from sam_pipeline.publisher.delivery.outgoing import destination_at
 from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.origin import command_origin
-from sam_pipeline.publisher.settings.secrets import door_token
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL
 from sam_pipeline.schema.net.deadline import Deadline

@@ -24,8 +24,8 @@ from pathlib import Path
 from time import time
 from typing import Any, Callable, NamedTuple, TypeVar
 
+from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.secrets import token_for
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.broker_url import Broker

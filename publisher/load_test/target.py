@@ -8,7 +8,7 @@ from typing import Optional
 
 from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline, within

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool.bounded import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, elements
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError

@@ -396,9 +396,8 @@ def load_policy(path: Path) -> Policy:
         place = f"publisher[{number}]"
         # The problems of a publisher of None are among those of the file.
         for key, problem in _problems(publisher, place, owners) if publisher else ():
-            problems.append(
-                f"{findings.position('publishers', number, key)}: {place} {key}: {problem}"
-            )
+            location = findings.table.item("publisher", number).locate(key)
+            problems.append(f"{location}: {problem}")
     if problems:
         raise ConfigError(problems)
     return Policy(**findings.values)

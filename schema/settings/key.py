@@ -149,7 +149,7 @@ def config_key(
     return Key(meaning, check, default, key, read)
 
 
-def expected(text: str, accepts: Callable[[Any], bool]) -> Check:
+def expected(text: str, accepts: Callable[[Any], object]) -> Check:
     """A check of a value, which reports the `text` unless the value is accepted."""
     return lambda value: None if accepts(value) else f"expected {text}, not {value!r}"
 

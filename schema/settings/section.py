@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.secret_file import exposure
 from sam_pipeline.schema.settings.files import (
     TomlDocument,
@@ -23,6 +25,7 @@ from sam_pipeline.schema.settings.key import (
     REQUIRED,
     SECTIONS,
     Settings,
+    is_table,
     redacted,
     suggestion,
     type_name,
@@ -31,6 +34,12 @@ from sam_pipeline.schema.settings.key import (
 _NAMES_OF_SECRETS = ("password", "passwd", "passcode", "secret", "token")
 """How keys end whose value is a secret; that of `password_file` is not."""
 
+ALIKE = 0.85
+"""How similar a variable without our prefix must be to one of ours."""
+
+logger = lazy_logger(__name__)
+_warned: set[str] = set()
+"""Variables that nothing reads; each is mentioned once."""
 T = TypeVar("T", bound=Settings)
 
 
@@ -109,10 +118,6 @@ class Findings(Generic[T]):
         """Where a key is set, for messages: `sam.toml:7: [publisher] spool`, or a variable."""
         return self.overrides.get(name) or self.table.locate(self._key(name))
 
-    def position(self, name: str, *path: str | int) -> str:
-        """`FILE:LINE` of a path of keys, or the file."""
-        return self.table.position(self._key(name), *path) or str(self.document.path)
-
     def origin(self, name: str, *path: str | int) -> str:
         """`FILE:LINE`, a variable, "command line" or "default": of a key, or of a path in it."""
         override = self.overrides.get(name, "").partition(":")[0]
@@ -163,12 +168,7 @@ def examine(
     content = _section_of(document, settings.SECTION, problems)
     values.update(_read(settings, content, findings.table, problems))
     if any(name.startswith("SAM_") for name in environ):
-        from sam_pipeline.schema.settings.variables import read_variables
-
-        variables = read_variables(settings, environ)
-        values.update(variables.values)
-        overrides.update(variables.names)
-        problems += variables.problems
+        _read_variables(findings, environ)
     keys = settings.KEYS
     for name in settings.DEFAULTS:
         if flags.get(name) is not None:
@@ -295,6 +295,67 @@ def _check(
             problems.append(f"{locate(name)}: {reason}")
             bad.add(name)
     return bad
+
+
+def _read_variables(findings: Findings[Any], environ: Mapping[str, str]) -> None:
+    """Add the variables of the section; those of secrets are only named, their values not read."""
+    keys, ours = findings.settings.KEYS, f"SAM_{findings.settings.SECTION}_".upper()
+    variables = {name: ours + name.upper() for name in findings.settings.SECRETS}
+    variables.update({name: ours + key.name.upper() for name, key in keys.items()})
+    names = {name: variable for name, variable in variables.items() if environ.get(variable)}
+    findings.overrides.update(names)
+    for name in (name for name in names if name in keys):
+        variable, key = names[name], keys[name]
+        try:
+            value = _from_text(key.kind, environ[variable])
+            findings.values[name] = key.read(value, Path()) if key.read else value
+        except _OnlyInFile:
+            advice = suggestion(variable, {*variables.values()} - {variable})
+            findings.problems.append(f"{variable}: can only be set in the file{advice}")
+        except ValueError as error:
+            is_list = f"{variable}S" in variables.values()
+            hint = f" (did you mean {variable}S?)" if is_list else ""
+            findings.problems.append(f"{variable}: {error}{hint}")
+    for text in set(_near_misses(ours, variables.values(), environ)) - _warned:
+        _warned.add(text)
+        logger.warning("%s", text)
+
+
+class _OnlyInFile(Exception):
+    """A variable can't hold a table."""
+
+
+def _from_text(kind: Any, text: str) -> Any:
+    if get_origin(kind) is tuple and not is_table(get_args(kind)[0]):
+        parts = filter(None, map(str.strip, text.split(",")))
+        return tuple(_from_text(get_args(kind)[0], part) for part in parts)
+    if get_origin(kind) in (tuple, dict) or is_table(kind):
+        raise _OnlyInFile
+    if kind is bool:
+        values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in values:
+            raise ValueError(f"expected true or false, not {text!r}")
+        return values[text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"expected {type_name(kind)}, not {text!r}") from None
+
+
+def _near_misses(ours: str, known: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
+    """Variables that are not ours, but nearly; `known` are those of the section.
+
+    Other software also uses variables that begin with SAM_: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
+    """
+    sections = tuple(f"SAM_{section}_".upper() for section in SECTIONS)
+    for name in environ:
+        is_ours = name.startswith(ours)
+        if name in known or not name.startswith("SAM_") or name == "SAM_CONFIG":
+            continue
+        if is_ours or not name.startswith(sections):  # else the reader of the section checks it
+            near = did_you_mean(name, [*known, "SAM_CONFIG"], cutoff=0.5 if is_ours else ALIKE)
+            if near or is_ours:
+                yield f"{name}: no program reads this variable{near and f' ({near})'}"
 
 
 def _section_of(document: TomlDocument, section: str, problems: list[str]) -> dict[str, Any]:

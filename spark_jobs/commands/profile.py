@@ -38,7 +38,7 @@ from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.published import published_reports, published_runs
 from sam_pipeline.sql.archive.config import ArchiveConfig
-from sam_pipeline.sql.database.config import OptionalDatabase
+from sam_pipeline.sql.database.config import DatabaseConfig
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database, open_if_configured
 from sam_pipeline.sql.database.roles import READER
@@ -98,7 +98,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def add_config_options(command: argparse.ArgumentParser) -> None:
     """The command `config`."""
 
-    sections = (ReportConfig, OptionalDatabase, ArchiveConfig)
+    sections = (ReportConfig, DatabaseConfig, ArchiveConfig)
     show.add_options(command, lambda args: [examine(one, args.config) for one in sections])
 
 

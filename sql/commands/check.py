@@ -13,7 +13,7 @@ from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.checks.check import Problem, find_problems
-from sam_pipeline.sql.database.config import OptionalDatabase, load_database, note_on_plain_text
+from sam_pipeline.sql.database.config import DatabaseConfig, database_url, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
@@ -41,12 +41,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def add_config_options(command: argparse.ArgumentParser) -> None:
     """The command `config`."""
-    sections = (OptionalDatabase, ImportConfig, ArchiveConfig)
+    sections = (DatabaseConfig, ImportConfig, ArchiveConfig)
     show.add_options(command, lambda args: [examine(one, args.config) for one in sections])
 
 
 def run_check(args: argparse.Namespace) -> int:
-    url = load_database(args).url
+    url = database_url(args)
     engine = make_engine(url)
     name = name_of(engine)
     notes: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines
-from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.config import database_url
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema, require_compatible, wanted_version
 
@@ -18,7 +18,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_current(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
+    engine = make_engine(database_url(args))
     schema, name = current_schema(engine), name_of(engine)
     if args.json:
         version, works = schema and schema.version, schema is not None and schema.suits

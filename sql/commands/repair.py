@@ -7,7 +7,7 @@ import argparse
 from sam_pipeline.schema.program.command import OK, print_done
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.commands.check import print_problems, require_none
-from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.config import database_url
 from sam_pipeline.sql.database.engine import make_engine, name_of
 
 EXAMPLES = """\
@@ -29,7 +29,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_repair(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url)
+    engine = make_engine(database_url(args))
     (done, problems), name = repair(engine), name_of(engine)
     engine.dispose()
     if not args.json:

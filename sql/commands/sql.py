@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sam_pipeline.schema.program.command import OK, print_json, print_text
-from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.config import database_url
 from sam_pipeline.sql.database.engine import parse_url
 from sam_pipeline.sql.database.version import (
     access_script,
@@ -43,7 +43,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run_sql(args: argparse.Namespace) -> int:
     if args.start is not None and args.start not in versions():
         args.usage_error(f"--from {args.start}: must be one of {', '.join(versions())}")
-    dialect = args.dialect or parse_url(load_database(args).url).get_backend_name()
+    dialect = args.dialect or parse_url(database_url(args)).get_backend_name()
     if args.roles and dialect == "sqlite":
         args.usage_error("SQLite has no roles; for PostgreSQL add --dialect postgresql")
     script = access_script() if args.roles else upgrade_script(dialect, args.start)

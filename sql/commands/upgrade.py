@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
-from sam_pipeline.sql.database.config import load_database
+from sam_pipeline.sql.database.config import database_url
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import require_compatible, upgrade
 
@@ -25,7 +25,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_upgrade(args: argparse.Namespace) -> int:
-    engine = make_engine(load_database(args).url, create=True)
+    engine = make_engine(database_url(args), create=True)
     applied, schema, name = upgrade(engine), require_compatible(engine), name_of(engine)
     engine.dispose()
     if args.json:

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.settings.key import Settings, config_key
-from sam_pipeline.schema.settings.section import load
+from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.sql.database.engine import parse_url
 
 MAY_BE_PLAIN = ("disable", "allow", "prefer")
@@ -34,36 +34,35 @@ def _absolute(url: str, folder: Path) -> str:
     return parsed.set(database=path).render_as_string(hide_password=False)
 
 
-MEANING = (
-    "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of libpq, or"
-    " `sqlite:////PATH`"
-)
-
-
-class OptionalDatabase(Settings):
-    """The section for commands that need no database."""
+class DatabaseConfig(Settings):
+    """The section `[database]`; some commands need none."""
 
     SECTION = "database"
 
-    url: str | None = config_key(MEANING, _problem, None, read=_absolute)
+    url: str | None = config_key(
+        "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of libpq,"
+        " or `sqlite:////PATH`",
+        _problem,
+        None,
+        read=_absolute,
+    )
 
     def __repr__(self) -> str:
         """Without the URL, which may contain a password."""
         return f"{type(self).__name__}()"
 
 
-class DatabaseConfig(OptionalDatabase):
-    url: str = config_key(MEANING, _problem, read=_absolute)
-
-
-def load_database(args: argparse.Namespace) -> DatabaseConfig:
-    """The section, whose URL is required; raises ConfigError if it is missing or invalid."""
-    return load(DatabaseConfig, args.config)
+def database_url(args: argparse.Namespace) -> str:
+    """The URL of the database; raises ConfigError if it is missing or invalid."""
+    findings = examine(DatabaseConfig, args.config)
+    if not {"url"} & (findings.values.keys() | findings.bad):
+        findings.add_missing("url")
+    return str(findings.config().url)
 
 
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
-    return bool(load(OptionalDatabase, args.config).url)
+    return bool(load(DatabaseConfig, args.config).url)
 
 
 def note_on_plain_text(url: str) -> str | None:

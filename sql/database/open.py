@@ -6,7 +6,7 @@ import argparse
 
 from sqlalchemy import Engine
 
-from sam_pipeline.sql.database.config import has_database, load_database
+from sam_pipeline.sql.database.config import database_url, has_database
 from sam_pipeline.sql.database.engine import ROLE, make_engine
 from sam_pipeline.sql.database.version import require_compatible
 
@@ -24,7 +24,7 @@ def open_database(args: argparse.Namespace, role: str = "", read_only: bool = Fa
         SchemaMismatch: it has no schema, or one that this program does not support.
         DatabaseAway: it is unavailable.
     """
-    engine = make_engine(load_database(args).url, read_only=read_only)
+    engine = make_engine(database_url(args), read_only=read_only)
     engine = engine.execution_options(**{ROLE: role})
     require_compatible(engine)
     return engine

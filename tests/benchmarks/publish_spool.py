@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -41,7 +41,7 @@ DRAIN = """
 import json, sys, time
 from pathlib import Path
 from sam_pipeline.publisher.delivery import drain
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 
 class Broker:
     def connect(self, *_):

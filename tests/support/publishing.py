@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.identity.keys import load_signer
 from sam_pipeline.schema.identity.signature import verify
 from sam_pipeline.schema.messages.message import Message

@@ -11,7 +11,7 @@ import pytest
 from docs.tables import DOCS, TABLES, generated, named
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import SubscriptionConfig
-from sam_pipeline.publisher.settings.config import BrokerTable, CopyTable, PublisherConfig
+from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.glob("*.md"))

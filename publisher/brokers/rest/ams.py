@@ -26,9 +26,9 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
     rejecting,
     travelling_headers,
 )
+from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.publisher.settings.secrets import token_for
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker

@@ -20,9 +20,9 @@ from sam_pipeline.publisher.brokers.rest.http import (
     HttpSession,
 )
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
+from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.publisher.settings.secrets import door_token
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message

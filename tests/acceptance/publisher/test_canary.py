@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from sam_pipeline.publisher.brokers import stomp as stomp_transport
-from sam_pipeline.publisher.settings.secrets import token_for
+from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.text import write_wlcg

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.key import Settings
 from sam_pipeline.sql.archive import config as archive

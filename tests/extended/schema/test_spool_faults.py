@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 import pytest
 
 from sam_pipeline.publisher.delivery.drain import drain
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool import losses
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import ServiceMissing, missing
@@ -177,7 +177,7 @@ def _fill_up(disk: Path) -> Iterator[Path]:
 A_PUBLISHER = """
 import sys
 from pathlib import Path
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from tests.support.builders import metric_message
@@ -239,7 +239,7 @@ A_LONG_DRAIN = """
 import sys, time
 from pathlib import Path
 from sam_pipeline.publisher.delivery import drain
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 
 class Broker:
     last = count = 0

@@ -18,8 +18,8 @@ from unittest.mock import Mock
 import pytest
 
 from sam_pipeline.publisher import ConfigError, Publisher, RecordRefused, publish_record
-from sam_pipeline.publisher.settings import origin
-from sam_pipeline.publisher.settings.origin import origin_of, script_origin
+from sam_pipeline.publisher.delivery import origin
+from sam_pipeline.publisher.delivery.origin import origin_of, script_origin
 from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg

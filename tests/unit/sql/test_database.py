@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.checks.schema_objects import table_differences
 from sam_pipeline.sql.commands.imports.feed_command import window_argument
-from sam_pipeline.sql.database.config import DatabaseConfig, load_database, note_on_plain_text
+from sam_pipeline.sql.database.config import DatabaseConfig, database_url, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.script import present_state, statements
 from sam_pipeline.sql.errors import (
@@ -58,14 +58,14 @@ def test_a_relative_path_is_relative_to_its_file_and_the_environment_beats_the_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = written(tmp_path / "site" / "sam.toml", "sqlite:///data/sam.db")
-    assert load_database(args).url == f"sqlite:///{tmp_path}/site/data/sam.db"
+    assert database_url(args) == f"sqlite:///{tmp_path}/site/data/sam.db"
     for url in ("sqlite:////var/lib/sam/sam.db", "postgresql+psycopg2://sam:x@db.example.org/sam"):
-        assert load_database(written(tmp_path / "other.toml", url)).url == url
+        assert database_url(written(tmp_path / "other.toml", url)) == url
     with pytest.raises(ConfigError, match="url is missing"):
-        load_database(Namespace(config=None))
+        database_url(Namespace(config=None))
 
     monkeypatch.setenv("SAM_DATABASE_URL", "sqlite:///environment.db")
-    assert load_database(args).url == "sqlite:///environment.db"
+    assert database_url(args) == "sqlite:///environment.db"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_relative_path_is_relative_to_its_file_and_the_environment_beats_the_f
 )
 def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_engine(load_database(written(tmp_path / "sam.toml", url)).url)
+        make_engine(database_url(written(tmp_path / "sam.toml", url)))
 
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(DatabaseConfig(url="postgresql://sam:secret@db/sam"))

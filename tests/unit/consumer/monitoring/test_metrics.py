@@ -24,8 +24,9 @@ from sam_pipeline.consumer.monitoring import metrics
 from sam_pipeline.consumer.monitoring.metrics import CLIENTS, MetricsPort, Readers
 from sam_pipeline.consumer.monitoring.observer import CertificateLife
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
-from sam_pipeline.consumer.settings.config import ConsumerConfig, MetricsAddress
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.messages.counts import Counts
+from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.target import TlsFiles as Files
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.consumer.doubles import delivery
@@ -33,7 +34,7 @@ from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 from tests.support.waiting import eventually
 
 SOON_S = 30.0
-LOOPBACK = MetricsAddress("127.0.0.1", 0)
+LOOPBACK = Broker("listen+http", "127.0.0.1", 0)
 TOKEN = "correct-horse"
 
 
@@ -207,7 +208,7 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
     daemon = Daemon()
     with socket.create_server(("127.0.0.1", 0)) as other:
         daemon.port = other.getsockname()[1]
-        address = MetricsAddress("127.0.0.1", daemon.port)
+        address = Broker("listen+http", "127.0.0.1", daemon.port)
         MetricsPort(address, daemon.say).close()  # it does not keep the daemon from ending
         caplog.clear()
         port = MetricsPort(address, daemon.say, retry_s=0.01)
@@ -222,7 +223,9 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
 def test_each_instance_has_its_own_port() -> None:
     config = ConsumerConfig(metrics_listen="127.0.0.1:9464")
     addresses = [config.replace(instance=number).metrics_address for number in (None, 1, 2)]
-    assert [*map(str, addresses)] == [f"127.0.0.1:{port}" for port in (9464, 9465, 9466)]
+    assert [address and address.netloc for address in addresses] == [
+        f"127.0.0.1:{port}" for port in (9464, 9465, 9466)
+    ]
     last = config.replace(metrics_listen="127.0.0.1:65535", instance=1)
     assert "port 65536 of instance 1 is too high" in "\n".join(last.problems())
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, MetricsAddress, parse_address
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer, load_consumer
 from sam_pipeline.consumer.settings.tables import DoorConfig, SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.records.normalise import Limits
 
 COMPLETE = """\
@@ -159,7 +159,7 @@ def test_further_keys_are_read(tmp_path: Path) -> None:
     assert config.vouching_brokers == {MSG}
     assert (config.relay_users, config.relay_accounts) == ({relay}, {0, 40001})
     assert config.publishers == tmp_path / "publishers.toml"
-    assert config.metrics_address == ("0.0.0.0", 9464)
+    assert config.metrics_address == Broker("listen+http", "0.0.0.0", 9464)
     limits = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
     some = examine_consumer(args_of(tmp_path, text)).only(*LIMITS)
     assert config.limits() == some.limits() == limits
@@ -271,7 +271,8 @@ def test_sockets_of_systemd_are_those_of_this_process(
 def test_an_address_of_metrics_has_a_host_and_a_port(text: str) -> None:
     host, _, port = text.rpartition(":")
 
-    assert parse_address(text) == (host.strip("[]"), int(port))
+    config = ConsumerConfig(metrics_listen=text)
+    assert config.metrics_address == Broker("listen+http", host.strip("[]"), int(port))
     assert problem_of("metrics_listen", text) is None
 
 
@@ -290,7 +291,7 @@ def test_metrics_beyond_this_machine_need_tls_and_a_token(
     host: str, certificate: Path | None, token: Path | None
 ) -> None:
     config = ConsumerConfig(
-        metrics_listen=str(MetricsAddress(host, 1)),
+        metrics_listen=Broker("listen+http", host, 1).netloc,
         metrics_certificate_file=certificate,
         metrics_token_file=token,
     )

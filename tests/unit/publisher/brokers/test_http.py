@@ -18,9 +18,9 @@ from sam_pipeline.publisher.brokers.rest.http import (
     login_headers,
     preview,
 )
+from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.secrets import door_token
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline

@@ -33,7 +33,7 @@ from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import MessageRejected, Terminated
-from sam_pipeline.publisher.settings.config import CopyTable, PublisherConfig
+from sam_pipeline.publisher.settings import CopyTable, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker

@@ -52,7 +52,7 @@ from sam_pipeline.publisher.load_test.report.page import page
 from sam_pipeline.publisher.load_test.sending import SendingReport
 from sam_pipeline.publisher.load_test.target import leads_to_loopback, target_of
 from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival, LoadRoute
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import Frame, encode

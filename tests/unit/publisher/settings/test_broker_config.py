@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.publisher import settings
+from sam_pipeline.publisher.brokers.tokens import door_token, token_for
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.delivery.route import credentials_of
-from sam_pipeline.publisher.settings import load
-from sam_pipeline.publisher.settings.config import BrokerTable, PublisherConfig
-from sam_pipeline.publisher.settings.load import load_config
-from sam_pipeline.publisher.settings.secrets import door_token, token_for
+from sam_pipeline.publisher.settings import BrokerTable, PublisherConfig, load_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
@@ -200,7 +199,7 @@ def test_the_spool_is_that_of_the_package_for_accounts_that_may_write_there(
 ) -> None:
     (packaged := tmp_path / "packaged").mkdir()
     absent = loaded("")
-    monkeypatch.setattr(load, "PACKAGE_SPOOL", packaged)
+    monkeypatch.setattr(settings, "PACKAGE_SPOOL", packaged)
 
     default, named = loaded(""), loaded('spool = "mine"')
 

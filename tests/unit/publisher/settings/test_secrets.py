@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sam_pipeline.publisher.brokers import tokens as secrets
 from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.brokers.stomp import connect
 from sam_pipeline.publisher.delivery.route import credentials_of
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings import secrets
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema import secret_file
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool import bounded
 from sam_pipeline.publisher.spool.bounded import BoundedSpool, CountFile
 from sam_pipeline.schema.errors import SpoolError

@@ -1,1 +1,0 @@
-"""The configuration of the publisher, with its secrets and proxies."""
