@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from deploy.manual.parsers import MAKERS, commands, parser_of
-from deploy.manual.roff import bold, definition, inline, literal, plain, rendered, usage
+from deploy.manual.roff import bold, definition, inline, literal, markdown, plain, rendered, usage
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.environment import CONFIG_FILES, ENVIRONMENT, FILES
 from docs.exit_codes import EXIT_CODES
+from docs.tables import DOCS
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import (
     BrokerConfig,
@@ -29,28 +30,10 @@ from sam_pipeline.sql.imports.feed_config import FeedConfig
 
 CONFIG = "sam.toml"
 PAGES = (*MAKERS, CONFIG)
-ABOUT_CONFIG = """\
-The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own section, and
-all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`.
-
-The file is the one that `--config` names, else `$SAM_CONFIG`, else the first that exists of
-`./sam.toml`, `$XDG_CONFIG_HOME/sam/sam.toml` and `/etc/sam/sam.toml`. An option of the command line
-takes precedence over an environment variable, `SAM_<SECTION>_<KEY>` in capitals, and the variable
-over the file. In a variable, the items of a list are separated by commas; tables can only be set in
-a file.
-
-After a file named `sam.toml`, its fragments are read: the files `conf.d/*.toml` in the same
-directory, in the order of their names. Tables are merged and arrays of tables joined; any other key
-that is given twice is an error. A file of another name has no fragments.
-
-A relative path is relative to the file that names it. An unknown key is an error, and all errors
-are reported at once, with file and line. `check` of `sam-publish`, `sam-consume` and `sam-db` looks
-for problems; `config --origin` of each program prints every key, its value, and where that comes
-from.
-
-Secrets belong into files of their own, with mode 0600. A `sam.toml` or a fragment that contains a
-password must also have that mode, or 0640 if it belongs to root."""
-
+ABOUT_CONFIG = (
+    "The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own section,"
+    " and all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`."
+)
 EXAMPLE = """\
 [database]
 url = "postgresql://sam@db.example.org/sam?sslmode=verify-full"
@@ -174,8 +157,9 @@ def config_page() -> Iterator[str]:
     yield from ('.SH "NAME"', rf"{plain(CONFIG)} \- {plain(f'configuration of {programs}')}")
     yield from ('.SH "SYNOPSIS"', bold("/etc/sam/sam.toml"), ".br", bold("/etc/sam/conf.d/*.toml"))
     yield '.SH "DESCRIPTION"'
-    for section in help.parsed(ABOUT_CONFIG):
-        yield from rendered(section)
+    yield inline(ABOUT_CONFIG)
+    text = (DOCS / "configuration.md").read_text("utf-8")
+    yield from markdown(text[text.index("## ") :])
     yield '.SH "SECTIONS"'
     for title, (settings, meaning) in TABLES.items():
         yield from (f'.SS "{plain(title)}"', inline(meaning))

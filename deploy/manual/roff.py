@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sam_pipeline.schema.program.help import EXAMPLES, Section, example_lines
 
@@ -76,6 +76,22 @@ def rendered(section: Section) -> list[str]:
     if title not in EXAMPLES:
         return lines + [line for item in items for line in definition(usage(item.term), item.text)]
     return lines + literal(line[2:] for line in example_lines(items, WIDTH))
+
+
+def markdown(text: str) -> Iterator[str]:
+    """A page of docs/ without its title: sections, paragraphs, lists and code."""
+    for number, part in enumerate(re.split(r"^```\w*\n(.*?)^```$", text, flags=re.M | re.S)):
+        if number % 2:
+            yield from literal(part.splitlines())
+            continue
+        for block in part.strip().split("\n\n"):
+            head, *items = re.split(r"^- ", block, flags=re.M)
+            if head.startswith("## "):
+                yield f'.SS "{plain(head[3:])}"'
+            elif head and not head.startswith("# "):
+                yield from (".PP", inline(" ".join(head.split())))
+            for item in items:
+                yield from (r".IP \(bu 2", inline(" ".join(item.split())))
 
 
 def joined(lines: Sequence[str]) -> str:
