@@ -31,8 +31,8 @@ from sam_pipeline.sql.imports.feed_config import FeedConfig
 CONFIG = "sam.toml"
 PAGES = (*MAKERS, CONFIG)
 ABOUT_CONFIG = (
-    "The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own section,"
-    " and all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`."
+    "The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own"
+    " section, and all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`."
 )
 EXAMPLE = """\
 [database]
