@@ -19,8 +19,8 @@ examples:
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume tap --count 5            messages that pass, without taking them
   sam-consume status
-  sam-consume subscriptions
-  sam-consume publishers
+  sam-consume subscription list
+  sam-consume sender list
   sam-consume find MESSAGE-ID
   sam-consume dead-letter list
 """
@@ -36,24 +36,19 @@ COMMANDS = {
         "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
     },
     "look": {
-        "tap": ("look.tap", "print messages that pass, without taking them"),
-        "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),
+        "tap": ("tap", "print messages that pass, or the rows they would become"),
+        "find": ("find", "show where a message is: in a spool, a row or a dead letter"),
     },
     "correct": {
         "dead-letter": (
-            "letters.dead_letters",
+            "dead_letter",
             "list, edit, replay or drop records that could not be loaded",
         ),
     },
     "senders and brokers": {
-        "subscriptions": (
-            "subscriptions.subscriptions",
-            "list the subscriptions at each broker, and those that are left behind",
-        ),
-        "unsubscribe": ("subscriptions.unsubscribe", "delete subscriptions at their broker"),
-        "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
-        "token": ("token", "make a token for a sender over HTTP, or list them"),
-        "subject": ("subject", "show the identity of who has a certificate"),
+        "sender": ("sender", "list which identity sent which records, or suggest a policy"),
+        "token": ("token", "add, list or remove the tokens of senders over HTTP"),
+        "subscription": ("subscription", "list or delete what brokers store for this consumer"),
     },
 }
 """The module in `commands` and the help text of each command, in groups."""

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import socket
+import ssl
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from fnmatch import fnmatch
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
 from sam_pipeline.consumer.commands.arguments import add_targets
-from sam_pipeline.consumer.commands.door_check import (
-    OUTDATED,
-    door_notes,
-    door_trip,
-)
 from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
 from sam_pipeline.consumer.monitoring.observer import certificate_lives
+from sam_pipeline.consumer.process.listening import listening_sockets
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer, is_relay, load_consumer
 from sam_pipeline.consumer.sinks.relay import login_trip
+from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID
-from sam_pipeline.schema.identity.policy import load_policy
-from sam_pipeline.schema.net.broker_url import STOMP, is_loopback
+from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID, token_identity
+from sam_pipeline.schema.identity.policy import ANY, Policy, load_policy
+from sam_pipeline.schema.identity.tokens import Tokens, load_tokens
+from sam_pipeline.schema.net.broker_url import STOMP, Broker, is_loopback
+from sam_pipeline.schema.net.certificate import (
+    first_certificate,
+    host_names_of,
+)
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.program.command import (
@@ -59,6 +68,15 @@ days is a note, and so is a topic where a message without login and certificate 
 anybody may publish there. The messages have the class sam-check: consumers count and ack them
 without loading anything.
 """
+
+ANSWER_S = 5.0
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that mean every one of this host, and how to reach them from here."""
+ALIVE = "listening"
+FREE = "nothing listens here: the port is free"
+OUTDATED = "listening with an older certificate than certificate_file has now: reload the daemon"
+"""What a trip proves."""
+PRIVILEGED = "ports below 1024 are opened by systemd (sam-door.socket)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -270,3 +288,86 @@ def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
                 f"{config.publishers}: {plural(len(by_broker), 'publisher')}, first {by_broker[0]},"
                 f" can't be recognised by identities {BROKER}:…: no broker is in [consumer] vouches"
             )
+
+
+def door_notes(config: ConsumerConfig) -> Iterator[str]:
+    """What works, but perhaps not as intended or not for long."""
+    door = config.door
+    for broker in config.doors:
+        is_local = is_loopback(broker.host)
+        if door.admits_anonymous(broker):
+            who = "every account of this host" if is_local else "anybody"
+            yield f"{broker}: {who} may send here without a token or certificate (require_identity)"
+        if not (broker.tls or is_local):
+            yield f"{broker}: messages and tokens arrive in plain text"
+        if broker.tls and door.certificate_file:
+            names = host_names_of(door.certificate_file)
+            host = socket.getfqdn() if broker.host in WILDCARDS else broker.host
+            if not any(fnmatch(host.lower(), name.lower()) for name in names):
+                listed = ", ".join(names) or "no host"
+                yield f"{broker}: the certificate is for {listed}, not for {host}"
+    with suppress(ConfigError):  # reported as a problem
+        if door.tokens_file and config.publishers:
+            tokens, policy = load_tokens(door.tokens_file), load_policy(config.publishers)
+            yield from _differences(tokens, policy, config)
+
+
+def _differences(tokens: Tokens, policy: Policy, config: ConsumerConfig) -> Iterator[str]:
+    """Tokens that the policy does not know, and publishers without their token."""
+    prefix = token_identity("")
+    for publisher in policy.publishers:
+        for text in publisher.identities:
+            name = text[len(prefix) :]
+            if text.startswith(prefix) and ANY not in name and name not in tokens.names:
+                file = config.door.tokens_file
+                yield f"{config.publishers}: {publisher.name}: {text}: {file} has no such token"
+    for name in sorted(tokens.names):
+        if policy.publisher_of(token_identity(name)) is None:
+            text = f"{name}: no publisher of the policy has {token_identity(name)}"
+            yield f"{config.door.tokens_file}: {text}"
+
+
+def door_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:
+    """Whether the daemon listens here, or could; a problem if another program does."""
+    began = time.monotonic()
+    proven, problem = None, None
+    host = WILDCARDS.get(broker.host, broker.host)
+    try:
+        for item in listening_sockets(broker.host, broker.port):
+            item.close()
+        proven = FREE
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            advice = f": {PRIVILEGED}" if error.errno == errno.EACCES else ""
+            problem = f"{broker}: {error_text(error)}{advice}"
+    if not (proven or problem):
+        try:
+            proven = _answer(broker, host, config)
+        except (OSError, HTTPException) as error:
+            text = error_text(error) if isinstance(error, OSError) else str(error)
+            problem = f"{broker}: the port is in use, but not by sam-consume ({text})"
+    seconds = round(time.monotonic() - began, 3)
+    return RoundTrip(str(broker), host, HEALTH, proven, seconds, problem)
+
+
+def _answer(broker: Broker, host: str, config: ConsumerConfig) -> str:
+    """What answers at the port; raises OSError or HTTPException if that is not us."""
+    connection = HTTPConnection(host, broker.port, timeout=ANSWER_S)
+    if broker.tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = HTTPSConnection(host, broker.port, timeout=ANSWER_S, context=context)
+    with closing(connection):
+        connection.connect()
+        served = None
+        if isinstance(connection.sock, ssl.SSLSocket):
+            served = connection.sock.getpeercert(binary_form=True)
+        connection.request("GET", HEALTH)
+        answer = connection.getresponse()
+        if answer.read(1000) != HEALTHY:
+            raise HTTPException(f"it answers {HEALTH} with {answer.status}")
+    if served and config.door.certificate_file:
+        with suppress(OSError, ValueError):
+            if served != first_certificate(config.door.certificate_file):
+                return OUTDATED
+    return ALIVE

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sam_pipeline.consumer.commands.door_check import door_problems
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.door.access import Credentials, load_credentials
@@ -80,7 +79,7 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
                 tls_context(reached.tls_files)
     except ConfigError as error:
         yield from (f"[consumer] {problem}" for problem in error.problems)
-    yield from (f"[consumer] {found.text}" for found in dated_files(config) if found.is_problem)
+    yield from (found.text for found in dated_files(config) if found.is_problem)
     if config.metrics_key_file and not config.metrics_certificate_file:
         yield "[consumer] metrics_key_file: it needs metrics_certificate_file"
     try:
@@ -91,15 +90,22 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
     except ConfigError as error:
         yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
     if config.doors:
-        yield from door_problems(config)
+        try:
+            load_credentials(config)
+        except ConfigError as error:
+            yield from error.problems
 
 
 def dated_files(config: ConsumerConfig) -> Iterator[CertificateFinding]:
     """The certificates and revocation lists that are out of date, or soon will be."""
-    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
-    now = datetime.now(UTC)
-    yield from examine_certificates(ours, authorities, lists, now)
-    for table in config.broker:
-        files = table.certificate_file, table.ca_file, table.crl_file
-        yield from examine_certificates(*files, now)
-    yield from examine_certificates(config.metrics_certificate_file, None, None, now)
+    files = [
+        ("consumer", one.certificate_file, one.ca_file, one.crl_file)
+        for one in (config, *config.broker)
+    ]
+    files.append(("consumer", config.metrics_certificate_file, None, None))
+    if config.doors:
+        door = config.door
+        files.append(("consumer.door", door.certificate_file, door.client_ca_file, door.crl_file))
+    for table, ours, authorities, lists in files:
+        for found in examine_certificates(ours, authorities, lists, datetime.now(UTC)):
+            yield found._replace(text=f"[{table}] {found.text}")

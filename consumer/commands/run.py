@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.files import Setup, problems_of_files, read_settings
-from sam_pipeline.consumer.commands.look.looking import add_limits
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
 from sam_pipeline.consumer.core.loop import Drain, Loop, Patience, Sink, consume
 from sam_pipeline.consumer.core.recovery import Attempts, UnstoredMessage, name_locked
@@ -51,7 +50,6 @@ examples:
   sam-consume run --to spool:///var/spool/sam-in      move the messages to a spool instead
   sam-consume run --to stomp://msg1.example.org --to stomp://msg2.example.org      or to a broker:
                                        each message to the first one that confirms it
-  sam-consume run --dry-run --count 5  print what the next messages would become, and store nothing
   sam-consume run --instance 2         one of several processes that share the messages
 
 A drain ends when no broker has delivered a message for 2 s. Exit status: 0 if every record became a
@@ -72,30 +70,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=number,
         default=TIMEOUT_S,
         metavar="S",
-        help="seconds that a drain waits for a broker or the database, and a dry run for a broker"
-        " (default: %(default)g)",
+        help="seconds that a drain waits for a broker or the database (default: %(default)g)",
     )
     add_targets(parser)
     add_instance(parser)
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print what passing messages would become; nothing is stored or acknowledged",
-    )
-    add_limits(parser.add_argument_group("with --dry-run"))
-    parser.set_defaults(handler=run_consumer, usage_error=parser.error)
+    parser.set_defaults(handler=run_consumer)
 
 
 def run_consumer(args: argparse.Namespace) -> int:
     """Load until stopped or drained; a reload starts again with the new configuration."""
-    if args.dry_run:
-        from sam_pipeline.consumer.commands.look.dry_run import run_dry
-
-        if args.drain or args.to or args.instance is not None:
-            args.usage_error("--dry-run: not with --drain, --to or --instance")
-        return run_dry(args)
-    if args.count is not None or args.for_s is not None or args.full:
-        args.usage_error("--count, --for and --all need --dry-run")
     return_large_blocks()
     request = StopRequest()
     settings = read_settings(args)

@@ -172,7 +172,7 @@ class DoorConfig(Settings):
         0,
     )
     tokens_file: Path | None = config_key(
-        "the tokens of senders, mode 0600: `sam-consume token make NAME` adds one", default=None
+        "the tokens of senders, mode 0600: `sam-consume token add NAME` adds one", default=None
     )
     require_identity: bool | None = config_key(
         "senders need a token or a certificate; by default unless the address is of this machine",

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
@@ -92,24 +93,50 @@ def make_token(path: Path, name: str) -> str:
     """
     secret = secrets.token_hex(TOKEN_BYTES)
     line = f"{name} {sha256(secret.encode()).hexdigest()}\n".encode()
+    # Appended, not replaced: the file keeps its owner, which is the account of the service.
+    with _locked(path, os.O_CREAT | os.O_APPEND) as (descriptor, _):
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        try:
+            if os.write(descriptor, line) < len(line):
+                raise OSError(None, "no space left on device")
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    return secret
+
+
+def remove_tokens(path: Path, name: str, start: str = "") -> int:
+    """Blank the lines of a name whose digests begin with `start`; returns their number.
+
+    Raises:
+        ConfigError: the file has problems, or can't be written.
+    """
+    with _locked(path) as (descriptor, tokens):
+        lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines(keepends=True)
+        numbers = [
+            token.line
+            for token in tokens
+            if token.name == name and token.digest.hex().startswith(start)
+        ]
+        for number in numbers:  # in place, like `make_token`; blank lines are ignored
+            blank = b" " * len(lines[number - 1].rstrip(b"\r\n"))
+            os.pwrite(descriptor, blank, sum(map(len, lines[: number - 1])))
+        os.fsync(descriptor)
+    return len(numbers)
+
+
+@contextmanager
+def _locked(path: Path, flags: int = 0) -> Iterator[tuple[int, Tokens]]:
+    """The descriptor of a file that no other process changes meanwhile, and its tokens."""
     try:
-        # Appended, not replaced: the file keeps its owner, which is the account of the service.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            load_tokens(path)
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line
-            try:
-                if os.write(descriptor, line) < len(line):
-                    raise OSError(None, "no space left on device")
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, size)
-                raise
+            yield descriptor, load_tokens(path)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise ConfigError([f"{path}: {(error.strerror or str(error)).lower()}"]) from None
-    return secret

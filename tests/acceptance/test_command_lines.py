@@ -174,7 +174,7 @@ WRONG = (
     "sam-consume run --drain --timeout=-1",
     "sam-consume dead-letter list --limit=0",
     "sam-consume dead-letter edit 1 --header==x",
-    "sam-consume publishers --since=13y",
+    "sam-consume sender list --since=13y",
     "sam-db prune --keep-results=0d",
     "sam-db import csv results.txt --class=metricOutput",
     "sam-db downtime add --site A --reason x --start 2026-11-07T12:00Z --end=2026-11-07T08:00Z",

@@ -30,7 +30,7 @@ RESULT = (
 """Publishes a result; further options may follow."""
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "siteContact", "downtime")
 ROLES = (
-    ("sam-consume publishers", "reader"),
+    ("sam-consume sender", "reader"),
     ("sam-consume", "loader"),
     ("sam-report run", "reporter"),
     ("sam-report exclusion", "reporter"),

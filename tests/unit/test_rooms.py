@@ -103,24 +103,19 @@ consumer.sinks: $CONSUMER consumer.core
 consumer.sinks.upkeep: $CONSUMER consumer.core $DATABASE sql.loading | sqlalchemy
 consumer.sinks.database: $CONSUMER consumer.core consumer.sinks.upkeep $DATABASE sql.loading
   sql.operations | sqlalchemy
+consumer.sinks.preview: $CONSUMER $DATABASE sql.loading
 consumer.monitoring: $CONSUMER consumer.core | prometheus_client
 consumer.commands: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
 consumer.commands.run: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
-  consumer.commands.arguments consumer.commands.files consumer.commands.look $DATABASE sql.loading
-consumer.commands.files: $CONSUMER consumer.sources consumer.commands.door_check sql.database
-consumer.commands.look.dry_run: $CONSUMER consumer.sources consumer.commands.look $DATABASE
-  sql.loading
-consumer.commands.look.preview: schema sql.loading | sqlalchemy
+  consumer.commands.arguments consumer.commands.files $DATABASE sql.loading
+consumer.commands.files: $CONSUMER consumer.sources sql.database
 consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.relay consumer.monitoring
-  consumer.commands.arguments consumer.commands.door_check consumer.commands.files $DATABASE
-  sql.loading sql.checks |
+  consumer.commands.arguments consumer.commands.files $DATABASE sql.loading sql.checks |
   sqlalchemy
-consumer.commands.letters.dead_letters: $CONSUMER consumer.commands.arguments
-  consumer.commands.letters.tables consumer.commands.letters.editor $DATABASE sql.loading
-  sql.topology | sqlalchemy
-consumer.commands.look.find: $CONSUMER $DATABASE sql.loading
-consumer.commands.publishers: $CONSUMER $DATABASE sql.loading sql.topology | sqlalchemy
-consumer.commands.letters.tables: $CONSUMER $DATABASE sql.loading
+consumer.commands.dead_letter: $CONSUMER consumer.commands.arguments $DATABASE sql.loading |
+  sqlalchemy
+consumer.commands.find: $CONSUMER $DATABASE sql.loading
+consumer.commands.sender: $CONSUMER consumer.commands.arguments $DATABASE sql.loading | sqlalchemy
 consumer.cli: $CONSUMER consumer.commands consumer.process
 consumer.__main__: consumer.cli
 

@@ -214,7 +214,7 @@ class BrokerRecords:
 
 def unsubscribing(made: MadeSubscription) -> str:
     """The command that deletes a subscription."""
-    return f"sam-consume unsubscribe {made.broker} {made.destination}"
+    return f"sam-consume subscription delete {made.broker} {made.destination}"
 
 
 def left_behind(

@@ -75,7 +75,7 @@ HEART_BEATS = (b"\n", b"\r\n")
 LEFT = "its messages can't be stored now, so they stay with the broker"
 OTHER_HEADERS = (
     "the queue was made with other headers: restore them, or stop the daemon when the queue is"
-    " empty, and delete it (`sam-consume unsubscribe`; a /queue/ with the tools of the broker)"
+    " empty, and delete it (`sam-consume subscription delete`; a /queue/ with the broker's tools)"
 )
 LONGEST_KEY = 255
 """The characters of a message id that identify an unreadable frame."""

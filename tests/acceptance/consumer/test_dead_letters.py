@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from docs.reasons import dead_letter_reasons
-from sam_pipeline.consumer.commands.look.find import time_of_id
+from sam_pipeline.consumer.commands.find import time_of_id
 from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity
 from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
 from sam_pipeline.schema.net.stomp.frame import REJECTED

@@ -14,7 +14,7 @@ tokens_file = "tokens"
 require_identity = true
 END
 chmod 600 sam.toml
-sam-consume token make probe > password
+sam-consume token add probe > password
 chmod 600 password
 PYTHONPATH={root} python - <<'END'
 import json

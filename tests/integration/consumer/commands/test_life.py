@@ -22,7 +22,7 @@ from sam_pipeline.schema.identity.identity import uid_identity, with_identity
 from sam_pipeline.schema.identity.policy import OBSERVE, load_policy
 from sam_pipeline.schema.identity.tokens import load_tokens
 from sam_pipeline.schema.messages.message import new_message
-from sam_pipeline.schema.program.command import CONFIG, OK
+from sam_pipeline.schema.program.command import CONFIG, OK, USAGE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.replay import FAILED, LOADED
@@ -188,8 +188,8 @@ def test_tokens_of_senders_over_http_are_made_once_and_work_from_their_file(
     )
     file = small_site.config.with_name("tokens")
 
-    made = small_site.run("token", "make", "a")
-    second = small_site.json("token", "make", "b")
+    made = small_site.run("token", "add", "a")
+    second = small_site.json("token", "add", "b")
     listed = small_site.json("token", "list")
 
     tokens = load_tokens(file)
@@ -197,8 +197,15 @@ def test_tokens_of_senders_over_http_are_made_once_and_work_from_their_file(
     assert (tokens.name_of(second["token"]), second["identity"]) == ("b", "token:b")
     assert [(row["name"], row["line"]) for row in listed] == [("a", 1), ("b", 2)]
     assert made.stdout.strip() not in made.stderr
+    third = small_site.json("token", "add", "a")
+    unknown = small_site.run("token", "remove", "c")
+    small_site.run("token", "remove", "a", listed[0]["sha256"])
+    remaining = load_tokens(file)
+    assert unknown.returncode == USAGE
+    assert remaining.name_of(made.stdout.removesuffix("\n")) is None
+    assert (remaining.name_of(third["token"]), remaining.name_of(second["token"])) == ("a", "b")
     file.chmod(0o644)  # others can read it
-    refused = small_site.run("token", "make", "d")
+    refused = small_site.run("token", "add", "d")
     assert (refused.returncode, refused.stdout) == (CONFIG, "")
 
 
@@ -424,9 +431,9 @@ def test_publishers_are_listed_as_json_and_as_a_policy_that_can_be_loaded(
     assert site.drain().code == 65
     site.edit(as_role(own_url, "loader"), as_role(own_url, "reader"))
 
-    [publisher] = site.json("publishers")
+    [publisher] = site.json("sender", "list")
     suggested = tmp_path / "publishers.toml"
-    suggested.write_text(site.run("publishers", "--suggest").stdout)
+    suggested.write_text(site.run("sender", "suggest").stdout)
 
     [of_class] = publisher.pop("classes")
     assert publisher == {"publisher": OURS, "name": None, "accepted": 2, "refused": 1}

@@ -1,4 +1,4 @@
-"""`sam-consume tap`, dry runs, `subscriptions` and `unsubscribe` with real brokers."""
+"""`sam-consume tap` and `subscription` with real brokers."""
 
 from __future__ import annotations
 
@@ -163,23 +163,23 @@ BAD = metric_result(metricStatus="SPLENDID")
 UNKNOWN = Message({"messageClass": "cellar", "samMessageId": "cellar-1"}, b"a: b\nEOT\n")
 
 
-def dry_run(site: Site, *messages: Message) -> list[dict[str, Any]]:
+def rows_shown(site: Site, *messages: Message) -> list[dict[str, Any]]:
     site.fill(*messages)
-    done = site.run("run", "--dry-run", "--json", "--count", str(len(messages)))
+    done = site.run("tap", "--rows", "--json", "--count", str(len(messages)))
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_dry_run_shows_the_rows_dead_letters_and_ignored_keys_that_a_drain_stores(
+def test_tap_shows_the_rows_dead_letters_and_ignored_keys_that_a_drain_stores(
     small_site: Site,
 ) -> None:
     def files() -> dict[Path, tuple[int, int]]:
         paths = small_site.config.parent.rglob("*")
         return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
 
-    first, second = dry_run(small_site, metric_message(GOOD, BAD), UNKNOWN)
+    first, second = rows_shown(small_site, metric_message(GOOD, BAD), UNKNOWN)
     before = files()
-    small_site.run("run", "--dry-run", "--count", "2")
+    small_site.run("tap", "--rows", "--count", "2")
     after = files()
     drained = small_site.drain()
 
@@ -193,8 +193,6 @@ def test_a_dry_run_shows_the_rows_dead_letters_and_ignored_keys_that_a_drain_sto
     assert before == after
     assert drained.summary["rows"] == 2
     assert drained.summary["dead_letters"] == {"bad-status": 1, "unknown-class": 1}
-    both = small_site.run("run", "--dry-run", "--drain")
-    assert both.returncode == 64
 
 
 @pytest.fixture
@@ -209,11 +207,11 @@ def spool(tmp_path: Path) -> str:
 
 
 def states(site: Site) -> list[str]:
-    return [row["state"] for row in site.json("subscriptions")]
+    return [row["state"] for row in site.json("subscription", "list")]
 
 
 def unsubscribed(site: Site, *arguments: str) -> tuple[int, str]:
-    done = site.run("unsubscribe", *arguments)
+    done = site.run("subscription", "delete", *arguments)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr
 
@@ -233,7 +231,7 @@ def test_a_shared_subscription_that_is_left_behind_is_deleted_with_its_messages(
     assert states(site) == ["offline"]
     publish(broker.host, broker.port, destination, results(3))
     read_only(site, spool)
-    [row] = site.json("subscriptions")
+    [row] = site.json("subscription", "list")
     assert (row["state"], row["destination"]) == ("left behind", destination)
 
     code, text = unsubscribed(site, broker.url, destination)
@@ -278,7 +276,7 @@ def test_a_subscription_that_was_deleted_by_others_is_reported_as_such(
     site = site_of(tmp_path, [rabbitmq.url], Subscription(destination))
     site.drain()
     read_only(site, spool)
-    rabbitmq.delete_queue(site.json("subscriptions")[0]["stored_in"])
+    rabbitmq.delete_queue(site.json("subscription", "list")[0]["stored_in"])
 
     code, text = unsubscribed(site, rabbitmq.url)
 

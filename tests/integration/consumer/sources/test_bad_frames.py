@@ -223,7 +223,7 @@ def test_the_certificate_that_is_configured_is_shown_over_tls_also_through_a_pro
             logins.append(len(broker.logins))
             site.run("tap", "--for", "0.3")
             logins.append(len(broker.logins))
-            site.run("unsubscribe", broker.url, METRICS.destination, "--yes")
+            site.run("subscription", "delete", broker.url, METRICS.destination, "--yes")
             logins.append(len(broker.logins))
         relay = site_of(tmp_path, [f"spool://{tmp_path}/in"], ca_file=files.ca_file)
         table = {"url": broker.url, **keys_of(files)}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.commands.door_check import door_notes, door_problems
+from sam_pipeline.consumer.commands.check import door_notes, door_problems
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import DoorConfig

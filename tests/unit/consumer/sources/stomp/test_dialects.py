@@ -168,7 +168,7 @@ def test_another_selector_is_refused_and_the_same_is_not(tmp_path: Path) -> None
 
     records.require_unchanged(CLASSIC, METRICS, False, before)
     for changed in ({"selector": "a = 2"}, {}):
-        with pytest.raises(SubscriptionRefused, match=r"'a = 1'.*sam-consume unsubscribe"):
+        with pytest.raises(SubscriptionRefused, match=r"'a = 1'.*sam-consume subscription delete"):
             records.require_unchanged(CLASSIC, METRICS, False, changed)
 
 

@@ -507,7 +507,7 @@ MADE_OTHERWISE = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queu
     [
         (RABBITMQ, "selector", "", "does not know the header selector"),
         (ACTIVEMQ, "x-queue-type", "", "does not know the header x-queue-type"),
-        (RABBITMQ, "x-queue-type", MADE_OTHERWISE, "sam-consume unsubscribe"),
+        (RABBITMQ, "x-queue-type", MADE_OTHERWISE, "sam-consume subscription delete"),
     ],
 )
 def test_headers_that_a_broker_would_ignore_or_refuses_are_reported(

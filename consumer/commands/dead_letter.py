@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import logging
 import os
 import shlex
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.commands.letters.editor import edited_by_hand
-from sam_pipeline.consumer.commands.letters.tables import (
-    document,
-    group_table,
-    letter_lines,
-    letter_tables,
-    outcome_tables,
-)
+from sam_pipeline.consumer.commands.arguments import add_action
+from sam_pipeline.consumer.errors import EditorFailed
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.identity.policy import usable_policy
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import Message, Origin
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
     OK,
-    common_options,
     print_done,
     print_json,
     print_json_array,
     print_lines,
+    text_table,
     whole_number,
 )
 from sam_pipeline.schema.program.moments import moment_argument
@@ -44,6 +43,7 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
 from sam_pipeline.schema.records import reasons as schema_reasons
 from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading import batch
@@ -52,11 +52,14 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import (
     BY,
+    CLAIMED,
     DROPPED,
     NO_LIMIT,
     OPEN,
     PAGE,
     REPLAYED,
+    DeadLetter,
+    DeadLetterContent,
     LetterFilter,
     LetterGroup,
     before_newest,
@@ -69,8 +72,9 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     restore_dead_letters,
     show_dead_letter,
 )
+from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.letters.store import edit_dead_letter, refuse_settled
-from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
+from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed, replay_dead_letters
 
 EXAMPLES = """\
 examples:
@@ -103,27 +107,21 @@ _OF_REPLAY = (
     *("publishers", "signature_age_days"),
 )
 """The keys that a replay needs: limits and policy, but no brokers."""
+LONGEST_ERROR = 200
+"""Characters of an error in a list."""
+SHOWN_BODY_BYTES = 16 * 1024
+"""Bytes of a body that are shown as text."""
+SHOWN_HEADERS, SHOWN_HEADER = 100, 500
+"""Headers that are shown, and the characters of one."""
 
 logger = logging.getLogger(__name__)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-
-    def add(
-        name: str, handler: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
-        action = actions.add_parser(
-            name,
-            parents=[common_options()],
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=EXAMPLES,
-        )
-        action.set_defaults(handler=handler, usage_error=action.error)
-        return action
-
+    add = partial(
+        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
+    )
     action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
     _add_selection(action, OPEN, f"print all, not only the newest {LISTED}")
     _add_state(action)
@@ -253,9 +251,9 @@ def run_show(args: argparse.Namespace) -> int:
     contents = (show_dead_letter(engine, number) for number in ids)
     if args.json:
         if len(args.ids) == 1:
-            print_json(document(next(contents)))
+            print_json(letter_document(next(contents)))
         else:
-            print_json_array(map(document, contents))
+            print_json_array(map(letter_document, contents))
         return OK
     printed = 0
     for index, content in enumerate(contents):
@@ -448,3 +446,147 @@ def _header(text: str) -> tuple[str, str | None]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
     return name, value or None
+
+
+def letter_tables(pages: Iterable[Sequence[DeadLetter]], states: bool) -> Iterator[list[str]]:
+    """The lines of each page of a table, with a line per letter; `states`: it has their states."""
+
+    def row(letter: DeadLetter) -> tuple[object, ...]:
+        origin = Origin(letter.claimed_host or "", "", letter.claimed_user or "")
+        return (
+            letter.dead_letter_id,
+            format_time(letter.received_at),
+            letter.message_class,
+            letter.reason,
+            *[letter.state] * states,
+            sender_name(letter.publisher or "", origin),
+            str(Sender(letter.broker or "", letter.login or "")),
+            _first_line(letter.error),
+        )
+
+    columns = ["id", "time", "class", "reason", *["state"] * states, "sender", "broker", "error"]
+    return _tables(columns, (map(row, page) for page in pages))
+
+
+def group_table(groups: Iterable[LetterGroup], by: str) -> list[str]:
+    """A line per sender, reason or class."""
+
+    def name(group: LetterGroup) -> str:
+        return f"{group.name} (claimed)" if group.known_by == CLAIMED else group.name
+
+    rows = [
+        (
+            group.letters,
+            name(group) or f"no {by}",
+            format_time(group.first_received_at),
+            format_time(group.last_received_at),
+            group.example_id,
+        )
+        for group in groups
+    ]
+    return text_table(("letters", by, "first", "last", "example"), rows)
+
+
+def outcome_tables(pages: Iterable[Sequence[Replayed]]) -> Iterator[list[str]]:
+    """The lines of each page of a table, with a line per replayed letter."""
+
+    def row(outcome: Replayed) -> tuple[object, ...]:
+        reason, error = "", ""
+        if outcome.outcome == FAILED:
+            reason, error = outcome.reason, _first_line(outcome.error)
+        elif outcome.outcome == REPLACED:
+            ids = ", ".join(map(str, outcome.dead_letters))
+            error = f"its bad records are dead letters now: {ids}"
+        elif outcome.outcome != LOADED:
+            reason = f"already {outcome.state}"
+        return outcome.dead_letter_id, outcome.outcome, reason, error
+
+    return _tables(("id", "outcome", "reason", "error"), (map(row, page) for page in pages))
+
+
+def _tables(
+    columns: Sequence[str], pages: Iterable[Iterable[Sequence[object]]]
+) -> Iterator[list[str]]:
+    """The lines of one table that is too long to be in memory; only the first page has titles."""
+    is_first = True
+    for page in pages:
+        yield text_table(columns, page)[0 if is_first else 2 :]
+        is_first = False
+    if is_first:
+        yield text_table(columns, ())
+
+
+def letter_lines(content: DeadLetterContent, everything: bool = False) -> list[str]:
+    """Facts, headers and body, of which long ones are cut unless `everything` is wanted.
+
+    Bytes that are not UTF-8 are escaped.
+    """
+    facts = asdict(content.letter) | {"edited_as": content.edited_as}
+    for name in ("received_at", "changed_at"):
+        facts[name] = format_time(facts[name])
+    lines: list[str] = []
+    for name, value in facts.items():
+        if value is not None:
+            first, *more = str(value).split("\n") if name == "error" else [str(value)]
+            lines += [f"{name}: {first}", *(f"  {line}" for line in more)]
+    headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
+    if not everything:
+        headers = [*map(_cut, headers[:SHOWN_HEADERS])]
+        if hidden := len(content.headers) - len(headers):
+            headers.append(f"({plural(hidden, 'more header')}; --all prints everything)")
+    shown = content.body if everything else content.body[:SHOWN_BODY_BYTES]
+    hidden = len(content.body) - len(shown)
+    body = shown.decode(errors="backslashreplace").rstrip("\n").split("\n")
+    if hidden:
+        body += ["", f"({hidden} more bytes; --all prints everything)"]
+    return [*lines, "", *headers, "", *body]
+
+
+def letter_document(content: DeadLetterContent) -> dict[str, object]:
+    """The letter for JSON; a body that is not UTF-8 is added in base64."""
+    result = asdict(content.letter)
+    result |= {"edited_as": content.edited_as, "headers": dict(content.headers)}
+    result["body"] = content.body.decode(errors="replace")
+    if result["body"].encode() != content.body:
+        result["body_base64"] = base64.b64encode(content.body).decode()
+    return result
+
+
+def _cut(header: str) -> str:
+    hidden = len(header) - SHOWN_HEADER
+    return f"{header[:SHOWN_HEADER]} ({hidden} more characters)" if hidden > 0 else header
+
+
+def _first_line(error: str) -> str:
+    """The beginning of an error that may list the records of its message."""
+    return error.partition("\n")[0][:LONGEST_ERROR]
+
+
+@contextmanager
+def edited_by_hand(body: bytes, editor: Sequence[str], suffix: str) -> Iterator[bytes]:
+    """The edited body; if the block fails, it is kept in a file whose name is logged.
+
+    Raises:
+        EditorFailed: the editor was not found, or failed.
+    """
+    handle, name = tempfile.mkstemp(suffix, "sam-dead-letter-")  # with mode 0600
+    os.close(handle)
+    file = Path(name)
+    edited = body
+    try:
+        file.write_bytes(body)
+        try:
+            code = subprocess.run([*editor, name]).returncode
+        except OSError as error:
+            raise EditorFailed(f"editor {editor[0]}: {error.strerror}; nothing changed") from error
+        if code:
+            raise EditorFailed(f"editor {editor[0]} failed with status {code}; nothing changed")
+        edited = file.read_bytes()
+        yield edited
+    except BaseException:
+        if edited == body:
+            file.unlink()
+        else:
+            logger.error("your text is in %s (use it with: edit ID --body FILE)", file)
+        raise
+    file.unlink()

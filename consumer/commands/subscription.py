@@ -1,15 +1,17 @@
-"""`sam-consume unsubscribe`: delete durable subscriptions at their broker."""
+"""`sam-consume subscription`: list and delete what brokers store for this consumer."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 
-from sam_pipeline.consumer.commands.subscriptions.daemons import reading, running_daemons
+from sam_pipeline.consumer.commands.arguments import add_action, add_targets
 from sam_pipeline.consumer.core.recovery import name_locked
-from sam_pipeline.consumer.errors import SourceTaken, UnsubscribeRefused
+from sam_pipeline.consumer.errors import NoState, SourceTaken, UnsubscribeRefused
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, is_alive, read_state
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
@@ -17,51 +19,116 @@ from sam_pipeline.consumer.sources.stomp.dialects import deletable
 from sam_pipeline.consumer.sources.stomp.records import (
     MadeSubscription,
     SubscriptionRecords,
+    configured,
     is_configured,
+    is_made,
+    left_behind,
     unsubscribing,
 )
 from sam_pipeline.consumer.sources.stomp.removal import MAX_COUNT, Removal, remove
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.program.command import OK, USAGE, print_done, print_json
+from sam_pipeline.schema.program.command import (
+    OK,
+    USAGE,
+    print_done,
+    print_json,
+    print_lines,
+    text_table,
+)
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 
 EXAMPLES = """\
 examples:
-  sam-consume unsubscribe stomp+ssl://msg1.example.org:61614      all that are left behind there
-  sam-consume unsubscribe stomp://msg1.example.org /topic/grid.probe.downtime
-  sam-consume unsubscribe stomp://msg1.example.org /topic/grid.probe.downtime --yes
+  sam-consume subscription list
+  sam-consume subscription delete stomp+ssl://msg1.example.org:61614      all that are left behind
+  sam-consume subscription delete stomp://msg1.example.org /topic/grid.probe.downtime
+  sam-consume subscription delete stomp://msg1.example.org /topic/grid.probe.downtime --yes
                                        though it is configured; the daemon must be stopped
-  sam-consume unsubscribe stomp://gone.example.org --forget
+  sam-consume subscription delete stomp://gone.example.org --forget
                                        the broker, or its subscription, does not exist any more
 
-The broker drops the messages that wait in a deleted subscription. `sam-consume subscriptions` lists
-the brokers and destinations. Login, certificates and proxy are those of the configuration; a broker
-with a table [[consumer.broker]] needs it still: destinations = [] in it stops reading there.
+States:
+  active       the daemon reads it
+  offline      it is configured, but not read now: the broker stores the messages
+  new          it is configured, and was never made: the broker stores nothing yet
+  left behind  it is not configured any more, but the broker stores messages until it is deleted
 
-Exit status: 0 if deleted, 64 if the subscription is unknown, 69 if the broker can't be reached,
-77 if the daemon reads that broker, the subscription is configured, or the broker refuses.
+The list comes from the state directory and the configuration, as the user of the service; no broker
+is asked. A broker drops the messages that wait in a deleted subscription. Login, certificates and
+proxy are those of the configuration; a broker with a table [[consumer.broker]] needs it still:
+destinations = [] in it stops reading there.
+
+Exit status of delete: 0 if deleted, 64 if the subscription is unknown, 69 if the broker can't be
+reached, 77 if the daemon reads that broker, the subscription is configured, or the broker refuses.
 """
+
+ACTIVE, OFFLINE, NEW, LEFT_BEHIND = "active", "offline", "new", "left behind"
+COLUMNS = ("broker", "destination", "stored_in", "state", "since", "problem")
+OF_MADE = ("server", "stored_in", "since")
+"""What is known of a subscription once it was made."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("broker", metavar="BROKER", help="the URL of the broker")
-    parser.add_argument(
+    add = partial(
+        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
+    )
+    text = "list the subscriptions at each broker, and those that are left behind"
+    add_targets(add("list", run_list, text))
+    action = add("delete", run_delete, "delete subscriptions at their broker")
+    action.add_argument("broker", metavar="BROKER", help="the URL of the broker")
+    action.add_argument(
         "destination", metavar="DESTINATION", nargs="?", help="by default all that are left behind"
     )
-    parser.add_argument(
-        "--yes", action="store_true", help="also if it is configured: its messages are dropped"
+    action.add_argument(
+        "--yes", action="store_true", help="even if it is configured; its messages are lost"
     )
-    parser.add_argument(
+    action.add_argument(
         "--forget",
         action="store_true",
-        help="ask no broker, and do not mention them again: they do not exist any more",
+        help="forget it without asking the broker: it does not exist any more",
     )
-    parser.set_defaults(handler=run_unsubscribe)
 
 
-def run_unsubscribe(args: argparse.Namespace) -> int:
+def run_list(args: argparse.Namespace) -> int:
+    """Print the subscriptions as a table or as JSON."""
+    config = load_consumer(args)
+    made = SubscriptionRecords(config).all() if config.name else []
+    rows = [*_listed(config, made, running_daemons(config))]
+    if args.json:
+        print_json(rows)
+    elif rows:
+        table = [[row[name] or "" for name in COLUMNS] for row in rows]
+        print_lines(*text_table([name.replace("_", " ") for name in COLUMNS], table))
+    else:
+        print_done(args, "no subscriptions: no network broker is configured, and none was read")
+    return OK
+
+
+def _listed(
+    config: ConsumerConfig, made: Sequence[MadeSubscription], daemons: list[Snapshot]
+) -> Iterator[dict[str, object]]:
+    """The configured subscriptions, then those that are left behind."""
+    for broker, subscription in configured(config):
+        matching = [item for item in made if is_made(config, broker, subscription, item)]
+        states = [state for _, state in reading(daemons, str(broker))]
+        connected = any(not state.missing for state in states)
+        yield {
+            "broker": str(broker),
+            "vhost": config.target_of(broker).vhost,
+            "destination": subscription.destination,
+            "shared": subscription.shared,
+            **{name: getattr(matching[-1], name) if matching else None for name in OF_MADE},
+            "state": NEW if not matching else ACTIVE if connected else OFFLINE,
+            "problem": "; ".join(text for state in states for text in state.missing),
+        }
+    for item in left_behind(config, made):
+        names = ("broker", "vhost", "destination", "shared", *OF_MADE)
+        yield {name: getattr(item, name) for name in names} | {"state": LEFT_BEHIND, "problem": ""}
+
+
+def run_delete(args: argparse.Namespace) -> int:
     """Delete them one by one.
 
     Raises:
@@ -160,3 +227,27 @@ def _removed(config: ConsumerConfig, made: MadeSubscription) -> Iterator[Removal
             " put it back, with destinations = []"
         )
     yield from remove(made, stomp_settings(config, config.name, broker))
+
+
+def running_daemons(config: ConsumerConfig) -> list[Snapshot]:
+    """The last snapshot of each process with the name of the consumer."""
+    names = {config.name}
+    for directory in config.state_directories:
+        with suppress(OSError):
+            paths = [*directory.glob(f"consume-{config.name}@*.state.json")]
+            names |= {path.name[len("consume-") : -len(".state.json")] for path in paths}
+    alive = []
+    for name in sorted(names):
+        with suppress(NoState):
+            snapshot = read_state(config.state_directories, name)
+            if snapshot.ended_at is None and is_alive(snapshot):
+                alive.append(snapshot)
+    return alive
+
+
+def reading(daemons: list[Snapshot], broker: str) -> Iterator[tuple[Snapshot, BrokerState]]:
+    """The daemons that read a broker, and the state of that broker in them."""
+    for daemon in daemons:
+        for state in daemon.brokers:
+            if state.broker == broker:
+                yield daemon, state

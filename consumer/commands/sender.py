@@ -1,19 +1,26 @@
-"""`sam-consume publishers`: which identity said what, or a policy that allows it."""
+"""`sam-consume sender list`: which identity said what, or a policy that allows it."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
+from sam_pipeline.consumer.commands.arguments import add_action
 from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import certificate_identity
 from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
+from sam_pipeline.schema.net.certificate import certificates, is_proxy, subject_in
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.moments import moment_argument, utc_now
 from sam_pipeline.schema.program.wording import one_line
@@ -34,17 +41,21 @@ from sam_pipeline.sql.loading.said import (
 
 EXAMPLES = """\
 examples:
-  sam-consume publishers                     who sent which records in the last 7 days
-  sam-consume publishers --since 30d --json
-  sam-consume publishers --suggest > publishers.toml
+  sam-consume sender list                     who sent which records in the last 7 days
+  sam-consume sender list --since 30d --json
+  sam-consume sender suggest > publishers.toml
+  sam-consume sender identity nagios1.pem
 
-A line per identity and class shows the records that are stored, their sites, hosts and monitoring
-hosts. The last columns count all records of the identity, redelivered ones included.
+`list` has a line per identity and class with the records that are stored, their sites, hosts and
+monitoring hosts. The last columns count all records of the identity, redelivered ones included.
 
---suggest prints a policy that allows exactly this, for [consumer] publishers in sam.toml. It only
+`suggest` prints a policy that allows exactly this, for [consumer] publishers in sam.toml. It only
 observes. Delete what a publisher should not say, and replace lists by patterns (*.example.org).
 
-On PostgreSQL, the login needs the role sam_reader.
+`identity` prints the identity of a certificate as a policy lists it and as records have it. An
+X.509 proxy has the identity of its user, whose certificate is in the same file.
+
+On PostgreSQL, the login of `list` and `suggest` needs the role sam_reader.
 """
 
 _MAX_CELL = 60
@@ -54,58 +65,83 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        type=moment_argument,
-        default="7d",
-        help="records received since then, for example 30d (default: %(default)s)",
+    add = partial(
+        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
     )
-    parser.add_argument(
-        "--suggest", action="store_true", help="print a policy that allows these records"
-    )
-    parser.set_defaults(handler=run_publishers)
-
-
-def run_publishers(args: argparse.Namespace) -> int:
-    """Print who said what, as a table, as JSON or as a policy."""
-    since: datetime = args.since
-    engine = open_database(args, READER)
-    said = list(_read(engine, since))
-    if args.suggest:
-        path = examine_consumer(args).only("publishers").publishers
-        policy = load_policy(path) if path else None
-        print_lines(
-            f"# Received from {format_time(since)} to {format_time(utc_now())}. Delete what a",
-            "# publisher should not say, use patterns such as *.example.org, then enforce it.",
-            *suggested_policy(said, policy),
+    for name, handler, text in (
+        ("list", run_list, "list the records that each identity sent"),
+        ("suggest", run_suggest, "print a policy that allows these records"),
+    ):
+        add(name, handler, text).add_argument(
+            "--since",
+            metavar="TIME",
+            type=moment_argument,
+            default="7d",
+            help="records received since then, for example 30d (default: %(default)s)",
         )
-        return OK
-    counts = counts_since(engine, since)
+    action = add("identity", run_identity, "print the identity of who has a certificate")
+    action.add_argument("file", type=Path, metavar="FILE", help="a certificate in PEM format")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print who sent what, as a table or as JSON."""
+    engine = open_database(args, READER)
     with reading(engine) as connection:
         names = policy_names(connection)
-    documents = _documents(said, names, counts)
+    documents = _documents(_read(engine, args.since), names, counts_since(engine, args.since))
     if args.json:
         print_json(documents)
     else:
         print_lines(*_table(documents))
+        if not documents:
+            logger.info("no records were received since %s", format_time(args.since))
     return OK
 
 
-def _read(engine: Engine, since: datetime) -> Iterator[Said]:
+def run_suggest(args: argparse.Namespace) -> int:
+    """Print a policy that allows what was sent."""
+    path = examine_consumer(args).only("publishers").publishers
+    said = _read(open_database(args, READER), args.since)
+    print_lines(
+        f"# Received from {format_time(args.since)} to {format_time(utc_now())}. Delete what a",
+        "# publisher should not say, use patterns such as *.example.org, then enforce it.",
+        *suggested_policy(said, load_policy(path) if path else None),
+    )
+    return OK
+
+
+def run_identity(args: argparse.Namespace) -> int:
+    """Print the identity of a certificate."""
+    subject = None
+    with suppress(OSError, ValueError):
+        users = (one for one in certificates(args.file) if not is_proxy(one))
+        subject = subject_in(next(users, b""))
+    if subject is None:
+        raise ConfigError([f"{args.file}: can't be read, or has no certificate of a user as PEM"])
+    identity = certificate_identity(subject)
+    if args.json:
+        print_json({"file": str(args.file), "identity": identity})
+    else:
+        print_lines(identity)
+    return OK
+
+
+def _read(engine: Engine, since: datetime) -> list[Said]:
     """What was said in each class that the login may read."""
     catalogue = Catalogue(engine)
     views = catalogue.find_all(map(folded, catalogue.names()))
     with reading(engine) as connection:
         homes = homes_of(connection)
+    said: list[Said] = []
     for view in views.values():
         try:
-            yield from said_in_class(engine, view, since, homes)
+            said += said_in_class(engine, view, since, homes)
         except DatabaseRefused as error:
             if built_in(view.name):
                 raise
             # Readers have no rights on a site's own classes unless they were granted.
             logger.warning("class %s is left out: %s", view.name, error)
+    return said
 
 
 def _documents(

@@ -1,1 +1,0 @@
-"""`sam-consume dead-letter`: records that could not be loaded."""

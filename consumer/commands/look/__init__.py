@@ -1,1 +1,0 @@
-"""A look at messages that pass, and at what they would become: nothing is stored or taken."""

@@ -1,0 +1,279 @@
+"""`sam-consume tap`: print the messages that pass, without taking any."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any
+
+from sam_pipeline.consumer.settings.load import load_for_tap
+from sam_pipeline.consumer.sources.tap import TapInbox, make_taps, passing
+from sam_pipeline.schema.errors import ConfigError, MessageRefused
+from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.policy import usable_policy
+from sam_pipeline.schema.messages.decode import read
+from sam_pipeline.schema.messages.destination import problem_of_destination
+from sam_pipeline.schema.messages.message import DESTINATION, Message, claimed_origin
+from sam_pipeline.schema.messages.refused import refusal_of
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
+from sam_pipeline.schema.program.command import (
+    OK,
+    number,
+    output_ended,
+    print_json_line,
+    print_lines,
+    text_argument,
+    whole_number,
+)
+from sam_pipeline.schema.program.wording import plural, printable
+from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import BadRecord, Reading
+from sam_pipeline.schema.times import format_time
+
+TIMEOUT_S = 10.0
+
+EXAMPLES = """\
+examples:
+  sam-consume tap                                    what passes at all configured brokers
+  sam-consume tap --class metricOutput --count 5
+  sam-consume tap --broker stomp://msg1.example.org --destination '/topic/grid.probe.*' --for 60
+  sam-consume tap --broker spool:///var/spool/sam-in --all
+  sam-consume tap --json | jq -r '.records[].hostName'      one document on each line
+  sam-consume tap --rows --count 5                   the rows or dead letters they would become
+
+Nothing is acknowledged, and no subscription or queue is left behind. The daemon that runs beside
+gets every message. Of a topic, tap shows the messages that are published while it runs; of a spool,
+also those that wait. ActiveMQ Classic shows the messages that wait in a queue; other brokers can't
+do so without taking them, so tap leaves queues there out. If more messages arrive than can be
+printed, some are left out, and counted.
+
+--rows decodes and judges the messages like the daemon, but stores nothing. What a trigger or a
+constraint of the database would refuse, and which rows it has already, is not known. Without a
+database only the built-in classes are known, and the policy is not asked. On PostgreSQL, the login
+needs the role sam_reader.
+
+Exit status: 0 at the end, also after Ctrl-C; 69 if no broker could be reached for --timeout.
+"""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+SHOWN_LINES = 12
+"""Lines of a message on a terminal, each as wide as that."""
+
+logger = logging.getLogger(__name__)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--class",
+        dest="classes",
+        metavar="GLOB",
+        type=text_argument,
+        action="append",
+        default=[],
+        help="print only messages of these classes, for example 'service*' (repeatable)",
+    )
+    parser.add_argument(
+        "--broker",
+        dest="brokers",
+        metavar="URL",
+        type=_broker,
+        action="append",
+        default=[],
+        help="look at this broker or spool instead of all configured ones (repeatable)",
+    )
+    parser.add_argument(
+        "--destination",
+        dest="destinations",
+        metavar="DESTINATION",
+        type=_destination,
+        action="append",
+        default=[],
+        help="look at this topic or queue instead of the configured ones (repeatable)",
+    )
+    parser.add_argument(
+        "--rows", action="store_true", help="print the rows that the messages would become"
+    )
+    parser.add_argument("--count", type=whole_number(), metavar="N", help="end after N messages")
+    parser.add_argument(
+        "--for", dest="for_s", type=number, metavar="SECONDS", help="end after this time"
+    )
+    parser.add_argument(
+        "--all", dest="full", action="store_true", help="do not shorten messages on a terminal"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=number,
+        default=TIMEOUT_S,
+        metavar="S",
+        help="give up if no broker could be reached for S seconds (default: %(default)g)",
+    )
+    parser.set_defaults(handler=run_tap)
+
+
+def _broker(url: str) -> str:
+    try:
+        broker = parse_broker(url)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if broker.kind not in (STOMP, SPOOL):
+        expected = "expected stomp://HOST, stomp+ssl://HOST or spool:///PATH"
+        raise argparse.ArgumentTypeError(f"{broker}: {expected}")
+    return url
+
+
+def _destination(text: str) -> str:
+    if problem := problem_of_destination(text, wildcards=True):
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def run_tap(args: argparse.Namespace) -> int:
+    """Print the wanted messages that pass until a limit, a signal, or the end of the reader.
+
+    Raises:
+        SourceUnreachable: no source could be read for `args.timeout`.
+    """
+    config = load_for_tap(args, args.brokers, args.destinations)
+    policy = usable_policy(config.publishers)
+    named = [item for item in config.network_subscriptions if args.destinations]
+    patterns = [folded(pattern) for pattern in args.classes]
+    limits = config.limits()
+    preview_of = None
+    if args.rows:
+        from sam_pipeline.consumer.sinks.preview import previewing  # SQLAlchemy is an extra
+
+        preview_of = previewing(args, config, policy)
+
+    def wanted(message: Message) -> bool:
+        name = folded(message.message_class or "")
+        return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    def show(at: datetime, broker: str, message: Message) -> None:
+        preview = preview_of(message, at) if preview_of else None
+        if args.json:
+            content = preview.document() if preview else records_document(message, limits)
+            print_json_line({**head_document(at, broker, message), **content})
+            return
+        lines = [*preview.lines()] if preview else body_lines(message)
+        if sys.stdout.isatty() and not args.full:
+            lines = shortened(lines)
+        print_lines(*head_lines(at, broker, message, limits), *lines, "")
+
+    sources = make_taps(config, policy, named)
+    if not sources:
+        raise ConfigError(["there is nothing to look at: no broker and no spool is configured"])
+    ends_at = math.inf if args.for_s is None else time.monotonic() + args.for_s
+    inbox = TapInbox(wanted)
+    with _stopped_by_signals() as stop:
+
+        def goes_on() -> bool:
+            return not (stop.is_set() or time.monotonic() >= ends_at or output_ended())
+
+        with closing(passing(sources, inbox, goes_on, args.timeout)) as deliveries:
+            for delivery in islice(deliveries, args.count):
+                show(datetime.now(UTC), delivery.session.broker, delivery.message)
+    if inbox.left_out:
+        text = "%s left out: more arrived than could be printed"
+        logger.warning(text, plural(inbox.left_out, "message"))
+    return OK
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that a signal sets; it is the usual end of a look, and no error."""
+    stop = threading.Event()
+    previous = [signal.signal(number, lambda *_: stop.set()) for number in SIGNALS]
+    try:
+        yield stop
+    finally:
+        for signal_number, handler in zip(SIGNALS, previous, strict=True):
+            signal.signal(signal_number, handler)
+
+
+def reading_of(message: Message, limits: Limits) -> Reading | MessageRefused:
+    """The records of a message, or why it can't be read."""
+    if refusal := refusal_of(message):
+        return refusal
+    try:
+        return read(message, limits=limits)
+    except MessageRefused as refused:
+        return refused
+
+
+def head_lines(at: datetime, broker: str, message: Message, limits: Limits) -> list[str]:
+    """When a message arrived, what it is, and where it comes from."""
+    headers, reading = message.headers, reading_of(message, limits)
+    origin = list(filter(None, claimed_origin(headers)))
+    count = (
+        f"can't be read: {reading.reason}: {reading.text}"
+        if isinstance(reading, MessageRefused)
+        else plural(len(reading), "record")
+    )
+    return [
+        f"{format_time(at)}  {message.message_class or 'no class'}  {message.message_id}",
+        f"  from {broker} {headers.get(DESTINATION, '')}".rstrip(),
+        f"  identity {identity_of(message)}"
+        + (f"; claims to come from {', '.join(origin)}" if origin else ""),
+        f"  {count}, {plural(len(message.body), 'byte')}",
+    ]
+
+
+def body_lines(message: Message) -> list[str]:
+    """The records as they are; bytes that are not UTF-8 are escaped."""
+    text = message.body.decode(errors="backslashreplace").rstrip("\n")
+    return [f"    {line}" for line in text.split("\n")] if text else []
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """The first of the lines, cut to the width of the terminal."""
+    width = max(shutil.get_terminal_size().columns, 20)
+    shown = [printable(line) for line in lines[:SHOWN_LINES]]
+    cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in shown]
+    more = len(lines) - len(shown)
+    return [*cut, f"    … {plural(more, 'more line')} (--all)"] if more else cut
+
+
+def head_document(at: datetime, broker: str, message: Message) -> dict[str, Any]:
+    """The same facts as in `head_lines`, and all headers."""
+    headers = message.headers
+    return {
+        "time": at,
+        "broker": broker,
+        "destination": headers.get(DESTINATION),
+        "class": message.message_class,
+        "message_id": message.message_id,
+        "identity": identity_of(message),
+        "origin": claimed_origin(headers)._asdict(),
+        "headers": dict(headers),
+        "bytes": len(message.body),
+    }
+
+
+def records_document(message: Message, limits: Limits) -> dict[str, Any]:
+    """The records of a message as read; one that can't be read has its reason and its text."""
+    reading = reading_of(message, limits)
+    if isinstance(reading, MessageRefused):
+        problem = {"reason": reading.reason, "error": reading.text}
+        body = message.body.decode(errors="backslashreplace")
+        return {"record_count": None, "records": [], "problem": problem, "body": body}
+    records = [
+        {"reason": record.reason, "error": record.text, "raw": record.raw.decode(errors="replace")}
+        if isinstance(record, BadRecord)
+        else record.fields
+        for record in reading
+    ]
+    return {"record_count": len(records), "records": records}
