@@ -42,8 +42,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         " `find`: a message was never seen",
         command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`, or a"
         " spool or some of its elements could not be used for so long; the name"
-        " runs already; the clock was never set; a package is missing; `subscription delete`: the broker"
-        " cannot be reached",
+        " runs already; the clock was never set; a package is missing; `subscription delete`: the"
+        " broker cannot be reached",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the state directory or a spool cannot be created",
         command.IO_ERROR: "the state directory, a spool or standard output cannot be written",

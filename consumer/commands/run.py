@@ -6,7 +6,7 @@ import argparse
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,7 +127,7 @@ def run_consumer(args: argparse.Namespace) -> int:
         handling_signals(request, before_exit=attempts.forgive, reread=reread),
         returning_free_pages(),  # in a thread, which must not get the signals
     ):
-        process = _Process(args, request, state, attempts, unstored, listeners, recent)
+        process = _Process(name, args, request, state, attempts, unstored, listeners, recent)
         drain = _run(process, settings)
         while drain is None and request.restarts():
             state.unused_files.clear()
@@ -165,6 +165,7 @@ def _document(counts: Counts) -> dict[str, object]:
 class _Process(NamedTuple):
     """What stays the same when the configuration is read again."""
 
+    name: str
     args: argparse.Namespace
     request: StopRequest
     state: State
@@ -176,9 +177,8 @@ class _Process(NamedTuple):
 
 def _run(process: _Process, settings: Setup) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
-    args, request, state, attempts, unstored, listeners, _ = process
+    name, args, request, state, attempts, unstored, listeners, _ = process
     config = settings.config
-    name = config.process_name
     warn_of_left_behind(config)
     sources = make_sources(
         config,
@@ -193,17 +193,16 @@ def _run(process: _Process, settings: Setup) -> Drain | None:
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
-    # A relay does not know the classes of its messages.
-    watched = config.replace(silence=()) if config.targets else config
-    observer = Observer(name, state, inbox, sources, config.spools, watched)
-    with (
-        _opened_sink(process, settings) as sink,
-        nullcontext() if drain else reporting(observer, request, config),
-    ):
+    with ExitStack() as stack:
+        sink = stack.enter_context(_opened_sink(process, settings))
+        if drain is None:
+            # A relay does not know the classes of its messages.
+            watched = config.replace(silence=()) if config.targets else config
+            observer = Observer(name, state, inbox, sources, config.spools, watched)
+            stack.enter_context(reporting(observer, request, config))
         logger.info("starting with %s", ", ".join(source.name for source in sources))
-        patience = Patience(
-            request.stop, growing_delays, state, drain.timeout_s if drain else math.inf
-        )
+        give_up_after_s = drain.timeout_s if drain else math.inf
+        patience = Patience(request.stop, growing_delays, state, give_up_after_s)
         consume(Loop(inbox, rule, sink, patience, attempts, unstored, state), sources, drain)
     return drain
 
@@ -258,7 +257,7 @@ def _opened_sink(process: _Process, settings: Setup) -> Iterator[Sink]:
     held = HeldName(engine, config.name, shared)
     sink = DatabaseSink(
         loader,
-        config.process_name,
+        process.name,
         state,
         attempts,
         held if config.network_brokers else None,

@@ -16,6 +16,8 @@ from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message
 
 NO_LIMIT = 2**62
+STOP_S = 0.2
+"""How often a wait for messages checks whether to stop."""
 
 USUAL_HEADERS = 30
 HEADER_BYTES = 150
@@ -234,14 +236,23 @@ class Inbox:
             self.size_bytes += sum(sizes)
             self._changed.notify_all()
 
-    def take(self, rule: BatchRule, wait_s: float) -> list[Delivery]:
-        """A batch, which is empty if no message arrived within `wait_s`.
+    def take(
+        self, rule: BatchRule, wait_s: float, stop: threading.Event | None = None
+    ) -> list[Delivery]:
+        """A batch, which is empty if no message arrived within `wait_s`, or before `stop`.
 
         Raises:
             BaseException: the error that ended the thread of a source.
         """
         batch: list[Delivery] = []
-        bytes_left = self._move(batch, rule, rule.max_bytes, wait_s)
+        ends_at = time.monotonic() + wait_s
+        with self._changed:
+            while not (self._deliveries or self._failure):
+                wait_s = ends_at - time.monotonic()
+                if wait_s <= 0 or (stop and stop.is_set()):
+                    return batch
+                self._changed.wait(min(wait_s, STOP_S))
+        bytes_left = self._move(batch, rule, rule.max_bytes, 0.0)
         ready_at = self._clock() + rule.age_s
         while batch and bytes_left > 0 and (left_s := ready_at - self._clock()) > 0:
             count = len(batch)

@@ -26,15 +26,16 @@ from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 
-IDLE_S = 0.2
-"""How often a loop without messages checks whether to stop."""
+IDLE_S = 1.0
+"""The longest turn without messages: then other work may be due."""
+SILENCE_S = 2.0
+"""A drain ends when all sources were reached, and none has delivered anything for this time."""
+LOOK_S = 0.2
+"""How often a drain looks whether all sources are reached."""
 
 _WITHOUT_NUMBERS = re.compile(r"\d+")
 
 T = TypeVar("T")
-
-SILENCE_S = 2.0
-"""A drain ends when all sources were reached, and none has delivered anything for this time."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,20 +97,20 @@ class Loop:
             self.state.committed(part, outcome.counts)
             self.attempts.end(batch)
 
-    def run(self, should_continue: Callable[[bool], bool]) -> None:
-        """Store batches until stopped, or until `should_continue` returns false.
+    def run(self, wait_s: Callable[[bool], float]) -> None:
+        """Store batches until stopped, or until `wait_s` returns 0.
 
-        `should_continue` is called before each turn; its argument is whether the last turn stored
-        a batch, or a source is paused.
+        `wait_s` is called before each turn, and returns for how long to wait for messages; its
+        argument is whether the last turn stored a batch, or a source is paused.
 
         Raises:
             Stopped: while the sink was away; the brokers keep the current batch.
             SinkAway: the sink was away for longer than the patience lasts.
         """
         news, stop = True, self.patience.stop
-        while should_continue(news) and not stop.is_set():
+        while (longest_s := wait_s(news)) and not stop.is_set():
             self.state.turned()
-            batch = self.inbox.take(self.rule, IDLE_S)
+            batch = self.inbox.take(self.rule, longest_s, stop)
             news = bool(batch) or self.inbox.any_paused
             if batch:
                 self.state.taken(batch)
@@ -185,8 +186,8 @@ class Patience:
             Stopped: `stop` was set while waiting.
             SinkAway: the sink was away for too long.
         """
-        began, reported = self.clock(), ""
-        for delay_s in self.delays():
+        began, reported, delays = self.clock(), "", None
+        while True:
             try:
                 result = action()
             except SinkAway as error:
@@ -203,9 +204,9 @@ class Patience:
                 if reported:
                     logger.info("continuing after %.0f s", self.clock() - began)
                 return result
-            if self.state.pause(self.stop, delay_s):
-                break
-        raise Stopped
+            delays = delays or self.delays()
+            if self.state.pause(self.stop, next(delays)):
+                raise Stopped
 
 
 def consume(loop: Loop, sources: Sequence[Source], drain: Drain | None = None) -> None:
@@ -224,7 +225,7 @@ def consume(loop: Loop, sources: Sequence[Source], drain: Drain | None = None) -
         if not is_prepared:
             # While the sink is away, sources only make subscriptions that do not exist yet.
             loop.patience.until_done(loop.prepare)
-        loop.run(drain.should_continue if drain else lambda news: True)
+        loop.run(drain.wait_s if drain else lambda news: IDLE_S)
         loop.sink.finish()
     inbox.raise_failure()
     state.count(inbox.take_counts())
@@ -248,23 +249,19 @@ class Drain:
         self._quiet_since = clock()
         self._missing_since: float | None = clock()
 
-    def should_continue(self, news: bool) -> bool:
-        """Whether more messages may arrive; `news`: some have just been stored."""
+    def wait_s(self, news: bool) -> float:
+        """For how long messages may still arrive; `news`: some have just been stored."""
         now = self._clock()
         missing = [text for source in self._sources for text in source.missing()]
         was_missing = self._missing_since is not None
-        if not missing:
-            self._missing_since = None
-        elif not was_missing:
-            self._missing_since = now
+        if not (missing and was_missing):
+            self._missing_since = now if missing else None
         # Messages of the source that was reached last may be on their way.
         if news or (was_missing and not missing):
             self._quiet_since = now
-        if now - self._quiet_since < SILENCE_S:
-            return True
-        if self._missing_since is None:
-            return False
-        if now - self._missing_since < self.timeout_s:
-            return True
-        self.unreached = missing
-        return False
+        if (left_s := self._quiet_since + SILENCE_S - now) > 0:
+            return min(LOOK_S if missing else IDLE_S, left_s)
+        if self._missing_since is None or now - self._missing_since >= self.timeout_s:
+            self.unreached = missing
+            return 0.0
+        return LOOK_S

@@ -180,11 +180,7 @@ class State:
 
     def pause_of(self, source: str) -> str:
         """Why messages of a source can't be stored at present; empty if they can."""
-        return self.lack_of_room(source) or (NOT_STORING if self.waiting_since else "")
-
-    def lack_of_room(self, source: str) -> str:
-        """Why the dead letters of a source have no room; empty if they have."""
-        return self.full_sources.get(source, "")
+        return self.full_sources.get(source) or (NOT_STORING if self.waiting_since else "")
 
     def dropped(self, deliveries: Sequence[Delivery]) -> None:
         """Some of the pending messages stay with their brokers."""

@@ -7,8 +7,8 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 from sqlalchemy import Engine
@@ -99,17 +99,20 @@ class DatabaseSink:
         """When to watch next, and from when on the open letters may be counted again."""
 
     def prepare(self) -> None:
-        with self._away_translated():
+        try:
             schema = require_compatible(self._engine)
             self._state.schema = schema.version
             if not schema.is_wanted:
                 logger.info("%s: %s", name_of(self._engine), schema)
-            self._hold_name()
+            if self._held is not None:
+                self._held.hold()
             self._compare_clocks()
             if self._policy_read:
                 with writing(self._engine) as connection:
                     record_operation(connection, "policy read", self._policy_read)
                 self._policy_read = {}
+        except DatabaseAway as error:
+            raise self._away(error) from error
 
     def load(self, batch: Sequence[Delivery]) -> Outcome:
         brokers = [delivery.session.broker for delivery in batch]
@@ -122,7 +125,7 @@ class DatabaseSink:
             answering(batch),
         )
         outcome, records, broken = Outcome(), Counter[str](), set[str]()
-        with self._away_translated():
+        try:
             while loading.is_pending:
                 with self._attempts.decoding(batch):  # a crash is attributed to the batch
                     decoded = loading.decode()
@@ -139,6 +142,11 @@ class DatabaseSink:
                             for letter in commit.letters
                             if letter.reason == CLASS_BROKEN
                         )
+        except LettersFull as error:
+            self._full |= error.owners
+            raise SourcesFull(error, error.owners, error.messages) from error
+        except DatabaseAway as error:
+            raise self._away(error) from error
         for name in outcome.counts.rows_by_class:
             if folded(name) not in broken:
                 self._letter_log.class_works(name)
@@ -153,7 +161,8 @@ class DatabaseSink:
             every_s = WATCH_EVERY_S
             try:
                 self._state.schema = require_compatible(self._engine).version
-                self._hold_name()
+                if self._held is not None:
+                    self._held.hold()
                 self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
                 self._go_on_where_there_is_room()
                 self._compare_clocks()
@@ -224,20 +233,9 @@ class DatabaseSink:
                 self._state.full_sources.pop(source, None)
                 logger.info("broker %s: there is room for dead letters of %s", source, owner)
 
-    def _hold_name(self) -> None:
-        if self._held is not None:
-            self._held.hold()
-
-    @contextmanager
-    def _away_translated(self) -> Iterator[None]:
-        try:
-            yield
-        except LettersFull as error:
-            self._full |= error.owners
-            raise SourcesFull(error, error.owners, error.messages) from error
-        except DatabaseAway as error:
-            self._watch_at = self._clock()  # the name may be lost: check once the database is back
-            raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error
+    def _away(self, error: DatabaseAway) -> SinkAway:
+        self._watch_at = self._clock()  # the name may be lost: check once the database is back
+        return SinkAway(error, needs_action=isinstance(error, DatabaseRefused))
 
 
 def _outcome(report: MessageReport) -> MessageOutcome:

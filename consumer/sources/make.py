@@ -15,7 +15,7 @@ from sam_pipeline.consumer.process.listening import Listeners, allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.door.access import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.consumer.sources.spool import SpoolSource
+from sam_pipeline.consumer.sources.spool import SpoolSettings, SpoolSource
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (
     IsLastAttempt,
@@ -47,30 +47,17 @@ def make_sources(
     sources: list[Source] = []
     for broker in config.brokers:
         if broker.kind == SPOOL:
-            spool = SpoolSource(
-                broker,
-                name,
-                config.state_directory,
-                config.stamp_of(broker),
-                config.max_message_bytes,
-                relays=config.relay_accounts,
-                signatures=signatures,
-                # Reading a spool often loses nothing, so only a lack of room stops it.
-                pause=partial(state.lack_of_room, str(broker)),
-            )
-            sources.append(spool)
+            settings = spool_settings(config, name, broker, signatures)
+            settings = replace(settings, full_sources=state.full_sources)
+            sources.append(SpoolSource(broker, settings))
         elif broker.kind == LISTEN:
             sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
-            settings = stomp_settings(config, name, broker, state.out_of_use)
-            terms = replace(settings.terms, signatures=signatures, is_last_attempt=is_last_attempt)
-            settings = replace(
-                settings,
-                terms=terms,
-                records=BrokerRecords(config, broker),
-                pause=partial(state.pause_of, str(broker)),
-            )
-            sources.append(StompSource(broker, settings, owners=owners))
+            network = stomp_settings(config, name, broker, state.out_of_use)
+            terms = replace(network.terms, signatures=signatures, is_last_attempt=is_last_attempt)
+            records, pause = BrokerRecords(config, broker), partial(state.pause_of, str(broker))
+            network = replace(network, terms=terms, records=records, pause=pause)
+            sources.append(StompSource(broker, network, owners=owners))
     return sources
 
 
@@ -100,6 +87,20 @@ def _door(
         config.stamps,
     )
     return HttpSource(broker, settings, state)
+
+
+def spool_settings(
+    config: ConsumerConfig, name: str, broker: Broker, signatures: SignatureCheck
+) -> SpoolSettings:
+    """The settings for a spool that a process of this name reads."""
+    return SpoolSettings(
+        name,
+        config.state_directory,
+        config.max_message_bytes,
+        config.stamp_of(broker),
+        config.relay_accounts,
+        signatures,
+    )
 
 
 def stomp_settings(

@@ -6,8 +6,9 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
@@ -31,14 +32,34 @@ from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.inspection import inaccessible, reason_of
-from sam_pipeline.schema.spool.queue import DirectoryQueue
+from sam_pipeline.schema.spool.queue import ChangeTimes, DirectoryQueue
 
 POLL_S = 0.2
+LOOK_S = 1.0
+"""How often to read a spool that seems unchanged: its clock may be too coarse to show a change."""
 ROOM_S = 0.5
 """How often a source that waits for room checks whether to stop."""
 PURGE_S = 60.0
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpoolSettings:
+    """How a spool is read."""
+
+    consumer: str
+    """The name under which elements are claimed."""
+    state: Path
+    """The directory of the claims."""
+    max_body_bytes: int
+    """A message above this size is delivered in part, marked as refused."""
+    stamp: Stamp = field(default_factory=Stamp)
+    relays: Collection[int] = ()
+    """The accounts of relays, which have established the identities in their elements."""
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    full_sources: Mapping[str, str] = field(default_factory=dict)
+    """As in State: a source in it is left alone, as its messages have no room."""
 
 
 class SpoolSource:
@@ -49,36 +70,17 @@ class SpoolSource:
     """
 
     answers = False
+    batch_size = NO_LIMIT
 
     def __init__(
-        self,
-        broker: Broker,
-        consumer: str,
-        state: Path,
-        stamp: Stamp,
-        max_body_bytes: int,
-        delays: Delays = growing_delays,
-        relays: Collection[int] = (),
-        signatures: SignatureCheck | None = None,
-        pause: Callable[[], str] = lambda: "",
+        self, broker: Broker, settings: SpoolSettings, delays: Delays = growing_delays
     ) -> None:
-        """A message above `max_body_bytes` is delivered in part, marked as refused.
-
-        `relays`: the accounts of relays, which have established the identities in their elements.
-        `pause`: why nothing may be read at present, or "".
-        """
         self.name = self.broker = str(broker)
-        self.batch_size = NO_LIMIT
-        self._stamp = stamp
-        self._max_body_bytes = max_body_bytes
-        self._path = broker.path
-        self._queue = DirectoryQueue(broker.path, broker.shared, self._block)
-        self._consumer = consumer
-        self._state = state
+        self._settings = settings
+        self._queue = DirectoryQueue(
+            broker.path, broker.shared, lambda name, error: self._blocked.update({name: error})
+        )
         self._delays = delays
-        self._relays = relays
-        self._signatures = signatures or SignatureCheck()
-        self._pause = pause
         self._locked: set[str] = set()
         self._acked: set[str] = set()
         """Locked elements that are acked but could not be removed: they are not delivered again."""
@@ -91,13 +93,15 @@ class SpoolSource:
         self._purge_at = 0.0
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        claims = Claims(self._state, self._consumer, self._path)
+        settings = self._settings
+        claims = Claims(settings.state, settings.consumer, str(self._queue.path))
         self._to_unlock = claims.left_behind()
         delays, retry_at = self._delays(), 0.0
         try:
             while not stop.is_set():
-                if paused := self._pause():
-                    self._problem = paused
+                # Reading a spool often loses nothing, so only a lack of room stops it.
+                if reason := settings.full_sources.get(self.name):
+                    self._problem = reason
                     self._release(claims)
                     stop.wait(ROOM_S)
                     continue
@@ -105,22 +109,23 @@ class SpoolSource:
                     claims.keep([*self._locked, *self._to_unlock])
                     self._blocked.clear()
                 is_new = not self._blocked
-                wait_s = POLL_S
                 try:
-                    self._read(inbox, stop, claims)
+                    before = self._read(inbox, stop, claims)
                 except SpoolError as error:
                     self._report(str(error), error)
-                    wait_s = max(next(delays), POLL_S)
-                else:
-                    if self._blocked:
-                        problem = inaccessible(self._queue.path, self._blocked)
-                        self._report(problem, *self._blocked.values())
-                        if is_new:
-                            retry_at = time.monotonic() + next(delays)
-                    elif self._problem:
-                        self._report("")
-                        delays = self._delays()
-                stop.wait(wait_s)
+                    stop.wait(max(next(delays), POLL_S))
+                    continue
+                if self._blocked:
+                    problem = inaccessible(self._queue.path, self._blocked)
+                    self._report(problem, *self._blocked.values())
+                    if is_new:
+                        retry_at = time.monotonic() + next(delays)
+                    stop.wait(POLL_S)
+                    continue
+                if self._problem:
+                    self._report("")
+                    delays = self._delays()
+                self._queue.wait_for_change(before, stop, LOOK_S)
         finally:
             self._to_unlock |= self._locked
             self._release(claims)
@@ -143,8 +148,10 @@ class SpoolSource:
         """Unlock the elements with these names."""
         self._to_unlock.update(tokens)
 
-    def _read(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+    def _read(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> ChangeTimes:
         """Deliver all elements that can be; the others are in `_blocked`.
+
+        Returns the times of the queue before it was read.
 
         Raises:
             SpoolError: the spool itself can't be used.
@@ -156,18 +163,20 @@ class SpoolSource:
                 self._acked.discard(name)
                 self._locked.discard(name)
             except SpoolError as error:
-                self._block(name, error)
+                self._blocked[name] = error
         self._release(claims)
+        before = self._queue.change_times()
         for name in self._queue.names():
             if stop.is_set():
-                return
+                break
             if name in self._locked or name in self._blocked:
                 continue
             try:
                 self._deliver(name, inbox, stop, claims)
             except SpoolError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):  # else it was removed
-                    self._block(name, error)
+                    self._blocked[name] = error
+        return before
 
     def _deliver(self, name: str, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
         """Lock, read and deliver an element, or set it aside if it is damaged.
@@ -185,7 +194,7 @@ class SpoolSource:
         if not locked:  # another reader has locked or removed it
             return
         try:
-            message, author = self._queue.read_limited(name, self._max_body_bytes)
+            message, author = self._queue.read_limited(name, self._settings.max_body_bytes)
         except DamagedElement as error:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
@@ -206,14 +215,14 @@ class SpoolSource:
 
     def _received(self, message: Message, author: int | None, inbox: Inbox) -> Message:
         """An element with its identity, its author or what a relay has established, and class."""
-        claimed = message.headers.get(IDENTITY, "") if author in self._relays else ""
+        claimed = message.headers.get(IDENTITY, "") if author in self._settings.relays else ""
         # The reader of this element may have set a mark; a forged one harms only its sender.
         message = without_claims(message, keep=MARKS)
         own = ANONYMOUS if author is None else uid_identity(author)
         message = with_identity(message, established_identity(claimed, own))
         if KEY_NAME in message.headers:  # it says everything itself
-            return self._signatures.checked(message, inbox)
-        return self._stamp.stamped(message)
+            return self._settings.signatures.checked(message, inbox)
+        return self._settings.stamp.stamped(message)
 
     def _release(self, claims: Claims) -> None:
         """Unlock elements that were never acked; others stay claimed until they can be."""
@@ -224,9 +233,6 @@ class SpoolSource:
                 self._locked.discard(name)
         if claims.any and not self._locked and not self._to_unlock:
             claims.clear()
-
-    def _block(self, name: str, error: Exception) -> None:
-        self._blocked[name] = error
 
     def _report(self, problem: str, *errors: Exception) -> None:
         """Keep the problem for `missing`; log it if a reason of it is new."""

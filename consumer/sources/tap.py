@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session
 from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.errors import SourceUnreachable, SubscriptionRefused
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import SubscriptionConfig
-from sam_pipeline.consumer.sources.make import stomp_settings
+from sam_pipeline.consumer.sources.make import spool_settings, stomp_settings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import POLL_S, SpoolSource
 from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, subscribe_headers
@@ -132,16 +131,7 @@ def make_taps(
             text = "%s is left out: only the daemon sees the messages that it receives over HTTP"
             logger.warning(text, broker)
         elif broker.kind == SPOOL:
-            spool = SpoolTap(
-                broker,
-                client_id,
-                config.state_directory,
-                config.stamp_of(broker),
-                config.max_message_bytes,
-                relays=config.relay_accounts,
-                signatures=signatures,
-            )
-            taps.append(spool)
+            taps.append(SpoolTap(broker, spool_settings(config, client_id, broker, signatures)))
         else:
             settings = stomp_settings(config, client_id, broker)
             terms = replace(
@@ -169,8 +159,8 @@ class SpoolTap(SpoolSource):
         seen: set[str] = set()
         while not stop.is_set():
             try:
-                if not Path(self._path).is_dir():
-                    raise SpoolError(f"{self._path}: no such directory")
+                if not self._queue.path.is_dir():
+                    raise SpoolError(f"{self._queue.path}: no such directory")
                 self._blocked.clear()
                 names = list(self._queue.names())
             except SpoolError as error:
@@ -196,7 +186,7 @@ class SpoolTap(SpoolSource):
             if stop.wait(POLL_S):
                 return False
         try:
-            message, author = self._queue.read_limited(name, self._max_body_bytes)
+            message, author = self._queue.read_limited(name, self._settings.max_body_bytes)
         except SpoolError as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # else a consumer was faster
                 logger.warning("spool %s: %s", self.name, error, extra={"broker": self.name})

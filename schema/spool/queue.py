@@ -20,7 +20,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -71,8 +72,10 @@ from sam_pipeline.schema.spool.disk import (
 from sam_pipeline.schema.spool.element import parse, serialise
 
 if TYPE_CHECKING:
+    import threading
     from datetime import datetime
 
+POLL_S = 0.2
 BATCH = 50
 """Files that `store_all` opens at a time: their fsyncs share a commit of the journal."""
 WHOLE_BYTES = 1024 * 1024
@@ -82,6 +85,8 @@ _REASON = ".reason"
 _TRIES = 10
 _DENIED_TRIES = 3
 
+ChangeTimes = Mapping[str, int]
+"""The time of the last change by directory (ns); that of the queue itself has no name."""
 Skipped = Callable[[str, OSError], object]
 """Called with the name and the error of each directory of a queue that can't be listed."""
 
@@ -131,6 +136,23 @@ class DirectoryQueue:
             for directory in self._directories():
                 for name in self._names_in(directory, (ELEMENT,)):
                     yield f"{directory}/{name}"
+
+    def change_times(self) -> ChangeTimes:
+        """When names were last added to the directories of the queue, or removed."""
+        times = {}
+        with suppress(OSError):
+            times[""] = os.stat(self._root).st_mtime_ns
+            with os.scandir(self._root) as entries:
+                for entry in entries:
+                    times[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+        return times
+
+    def wait_for_change(self, before: ChangeTimes, stop: threading.Event, timeout_s: float) -> None:
+        """Wait until something was added or removed since `before`, or for `stop`."""
+        ends_at = time.monotonic() + timeout_s
+        while not stop.wait(POLL_S) and time.monotonic() < ends_at:
+            if self.change_times() != before:
+                break
 
     def count(self) -> int:
         """The number of elements, locked or not."""

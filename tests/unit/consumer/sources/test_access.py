@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.commands.check import door_notes, door_problems
+from sam_pipeline.consumer.commands.check import door_notes
+from sam_pipeline.consumer.commands.files import problems_of_files
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import DoorConfig
@@ -215,6 +216,10 @@ def config_of(files: TlsFiles, url: str = SECURE, **door: bool) -> ConsumerConfi
 
 def about(lines: Sequence[str], *texts: str) -> list[str]:
     return [line for line in lines if all(text in line for text in texts)]
+
+
+def door_problems(config: ConsumerConfig) -> list[str]:
+    return [text for text in problems_of_files(config) if text.startswith("[consumer.door]")]
 
 
 def test_all_bad_files_are_problems_at_once(files: TlsFiles) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.sources.spool import Claims, SpoolSource
+from sam_pipeline.consumer.sources.spool import Claims, SpoolSettings, SpoolSource
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,
@@ -45,8 +45,8 @@ class Scene:
         self.relays: Collection[int] = ()
 
     def source(self) -> SpoolSource:
-        broker, state = Broker("spool", path=str(self.path)), self.state
-        return SpoolSource(broker, "site-a", state, self.stamp, 10_000, relays=self.relays)
+        settings = SpoolSettings("site-a", self.state, 10_000, self.stamp, self.relays)
+        return SpoolSource(Broker("spool", path=str(self.path)), settings)
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
