@@ -16,7 +16,7 @@ from sam_pipeline.schema.identity.identity import broker_identity, uid_identity
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.loading.letters import budget
+from sam_pipeline.sql.loading.letters import quota
 from tests.services.broker import PASSWORD, USER, StompServer
 from tests.support.builders import metric_message, metric_result
 from tests.support.conservation import consumed, key_of, numbered
@@ -124,7 +124,7 @@ def test_a_publisher_without_room_for_letters_waits_at_its_broker_and_others_go_
         publish(broker.host, broker.port, destination, messages, user=USER, password=PASSWORD)
     site.fill(*numbered("stranger", range(40)))
 
-    with patch.object(budget, "OWNER_BYTES", 8000):
+    with patch.object(quota, "OWNER_BYTES", 8000):
         refused = site.drain(timeout_s=5)
     kept = site.scalar(f"SELECT count(*) FROM dead_letter WHERE broker = '{activemq.url}'")
     write_policy(site, "*", here, there)
