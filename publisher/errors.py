@@ -13,8 +13,7 @@ Terminated              by SIGTERM: wait for no broker, spool all records
 
 from __future__ import annotations
 
-from sam_pipeline.schema.errors import BAD_DATA, CANNOT_CREATE, SamError
-from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
+from sam_pipeline.schema.errors import BAD_DATA, CANNOT_CREATE, UNAVAILABLE, USAGE, SamError
 
 
 class PublishError(SamError):

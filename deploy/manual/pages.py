@@ -20,8 +20,8 @@ from sam_pipeline.consumer.settings.tables import (
     SubscriptionConfig,
 )
 from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
+from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.program import help
-from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.settings.key import Settings
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.archive.config import ArchiveConfig

@@ -9,9 +9,9 @@ from pathlib import Path
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import spool_states
+from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError
 from sam_pipeline.schema.net.certificate import CertificateLife, lives_of
-from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.program.replacing import replacing
 from sam_pipeline.schema.program.wording import printable
 

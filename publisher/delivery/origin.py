@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.program.command import VERSION
 
 LONGEST = 100
 """The most characters of a value."""

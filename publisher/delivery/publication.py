@@ -11,11 +11,10 @@ from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.delivery.outgoing import addressed_to, outgoing
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError, Terminated
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
-from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.errors import TRY_LATER, UNAVAILABLE, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.program.command import TRY_LATER, UNAVAILABLE
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start without brokers

@@ -14,7 +14,7 @@ from sam_pipeline.publisher.load_test.histogram import quantiles
 from sam_pipeline.publisher.load_test.plan import QUEUE
 from sam_pipeline.publisher.load_test.receiving import LagCounts
 from sam_pipeline.publisher.load_test.wire import LoadRoute
-from sam_pipeline.schema.program.command import VERSION
+from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.times import format_time
 
 Document = dict[str, Any]

@@ -13,14 +13,11 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, Callable, NoReturn, Optional, TextIO, Union
 
-from sam_pipeline.schema import errors
+from sam_pipeline.schema import VERSION, errors
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
 from sam_pipeline.schema.times import format_time
-
-VERSION = "0.1.0"
-"""As in pyproject.toml; to read it from the installed metadata takes longer than publishing."""
 
 OK = 0
 USAGE = errors.USAGE
@@ -30,7 +27,7 @@ UNAVAILABLE = errors.UNAVAILABLE
 BUG = errors.BUG
 CANNOT_CREATE = errors.CANNOT_CREATE
 IO_ERROR = errors.IO_ERROR
-TRY_LATER = 75
+TRY_LATER = errors.TRY_LATER
 NO_PERMISSION = errors.NO_PERMISSION
 CONFIG = errors.CONFIG
 INTERRUPTED = 130

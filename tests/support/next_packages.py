@@ -26,7 +26,7 @@ def next_packages(*names: str) -> Packages:
                 shutil.copy2(ROOT / part, source / part)
         write_next_program(program)
         shutil.move(program / "sam_pipeline" / "sql", source / "sql")
-        for file in ("pyproject.toml", "schema/program/command.py"):
+        for file in ("pyproject.toml", "schema/__init__.py"):
             text = (source / file).read_text()
             (source / file).write_text(text.replace(f'"{PRESENT}"', f'"{VERSION}"', 1))
         with (source / "deploy" / "sam.toml").open("a") as example:

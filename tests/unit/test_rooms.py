@@ -28,7 +28,8 @@ class Wall(NamedTuple):
 
 NAMES = {
     "$GROUND": (
-        "schema.errors schema.times schema.log schema.login schema.chunks schema.secret_file"
+        "schema.__init__ schema.errors schema.times schema.log schema.login schema.chunks "
+        "schema.secret_file"
     ),
     "$PUBLISHER": "schema publisher.errors",
     "$SQL": "schema sql.errors",

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.delivery.route import FILE, Memory
+from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import PROGRAM, USER
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.target import Target
-from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -226,7 +226,16 @@ def test_a_publisher_that_is_never_closed_loses_records_without_a_spool(tmp_path
 
 
 def test_every_exported_name_exists_and_importing_loads_no_slow_module(tmp_path: Path) -> None:
-    slow = {"dataclasses", "http.client", "logging", "socket", "ssl", "subprocess", "tempfile"}
+    slow = {
+        "argparse",
+        "dataclasses",
+        "http.client",
+        "logging",
+        "socket",
+        "ssl",
+        "subprocess",
+        "tempfile",
+    }
     script = (
         "import sys; from sam_pipeline import publisher;"
         "[getattr(publisher, name) for name in publisher.__all__];"
