@@ -16,17 +16,17 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     add_spark_options,
     requested_or_due,
 )
-from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, SOURCES, load_report
+from sam_pipeline.spark_jobs.config import DATABASE, SOURCES, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import downtimes, memberships
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.runs.archived import archived_days, due_from_archive
-from sam_pipeline.spark_jobs.runs.due import due_reports, only_changed, requested_reports
+from sam_pipeline.spark_jobs.runs.due import only_changed, requested_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
-from sam_pipeline.sql.archive.config import load_archive, require_store
+from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import REPORTER
@@ -86,6 +86,7 @@ def run_report(args: argparse.Namespace) -> int:
         )
     profiles, today = read_profiles(config.profiles), utc_today()
     store = None if config.source == DATABASE else load_archive(args).open()
+    origin = Origin(config.source, store)
     requested, engine = requested_or_due(args, today), open_database(args, REPORTER)
     # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
@@ -94,21 +95,19 @@ def run_report(args: argparse.Namespace) -> int:
         with reading(engine) as connection:
             if requested is not None:
                 look_back = max(profile.look_back for profile in profiles)
-                archived = archived_days(connection, store, config.source, requested, look_back)
+                archived = origin.archived_days(connection, requested, look_back)
                 tasks = requested_reports(
                     connection, profiles, requested, force=args.force, archived=archived
                 )
-            elif config.source == ARCHIVE:
-                tasks = due_from_archive(connection, profiles, require_store(args)[1])
             else:
-                tasks = due_reports(connection, profiles, today)
-                if tasks:
+                tasks = origin.due(connection, profiles, today)
+                if tasks and origin.has_database:
                     with writing(engine) as own:
                         tasks = only_changed(own, tasks, change_no, int(time.time()))
-            for name, profile in {task.profile.name: task.profile for task in tasks}.items():
-                if config.source != ARCHIVE and (unseen := never_seen(connection, profile)):
-                    logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
-            if config.source != ARCHIVE:
+            if origin.has_database:
+                for name, profile in {task.profile.name: task.profile for task in tasks}.items():
+                    if unseen := never_seen(connection, profile):
+                        logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
                 for period in dict.fromkeys(task.period for task in tasks):
                     if unmatched := _without_endpoints(connection, period):
                         logger.warning("%s: %s", period, unmatched)
@@ -134,10 +133,9 @@ def run_report(args: argparse.Namespace) -> int:
 
         def archived_of(period: Period, look_back: int) -> ArchivedDays:
             with reading(engine) as connection:
-                return archived_days(connection, store, config.source, period, look_back)
+                return origin.archived_days(connection, period, look_back)
 
-        timeout_s = config.start_timeout_s
-        return run_reports(args, tasks, change_no, engine, timeout_s, archived_of)
+        return run_reports(args, engine, config.start_timeout_s, tasks, change_no, archived_of)
 
 
 def _without_endpoints(connection: Connection, period: Period) -> str:

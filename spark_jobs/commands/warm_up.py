@@ -21,7 +21,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def warm_up(args: argparse.Namespace) -> int:
     # It is slow to import.
-    from sam_pipeline.spark_jobs.compute.cluster.class_archive import archive_classes
+    from sam_pipeline.spark_jobs.compute.cluster.start import archive_classes
 
     archive = class_archive()
     prepare_workers()

@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
-from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, load_report
+from sam_pipeline.spark_jobs.config import DATABASE, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
@@ -35,8 +35,8 @@ from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded, short
-from sam_pipeline.spark_jobs.runs.archived import archived_days
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
+from sam_pipeline.spark_jobs.runs.origin import Origin
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
     PublishedRun,
@@ -47,7 +47,6 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
 from sam_pipeline.sql.archive.config import load_archive
-from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
@@ -101,22 +100,15 @@ def run_what_if(args: argparse.Namespace) -> int:
     period, profile = requested_period(args), read_profile(args.other_profile)
     config, engine = load_report(args), open_database(args, READER)
     store = None if config.source == DATABASE else load_archive(args).open()
-    before = _published(engine, store, config.source, args.report or profile.name, profile, period)
+    origin = Origin(config.source, store)
+    before = _published(engine, origin, args.report or profile.name, profile, period)
     # It is slow to import.
     from sam_pipeline.spark_jobs.compute.job import site_days
-    from sam_pipeline.spark_jobs.compute.reports import computing, now
+    from sam_pipeline.spark_jobs.compute.reports import computing
 
-    with computing(args, engine, config.start_timeout_s) as spark:
-        after = site_days(
-            spark.context,
-            engine,
-            profile,
-            Period(before.runs[0].day, before.runs[-1].day),
-            now(),
-            spark.progress.stage,
-            spark.watcher.watching,
-            before.archived,
-        )
+    compared = Period(before.runs[0].day, before.runs[-1].day)
+    with computing(args, engine, config.start_timeout_s) as run:
+        after = site_days(run, profile, compared, before.archived)
     days = {run.day for run in before.runs}
     sites = compare(before.figures, after, days, before.targets, before.targets_under_other)
     if args.site is not None:
@@ -142,7 +134,7 @@ class PublishedDays:
 
 
 def _published(
-    engine: Engine, store: Store | None, source: str, report: str, other: Profile, period: Period
+    engine: Engine, origin: Origin, report: str, other: Profile, period: Period
 ) -> PublishedDays:
     with reading_at_once(engine) as connection:
         published_reports(connection, report, period)  # which refuses unknown names
@@ -152,7 +144,7 @@ def _published(
                 f"{report}: no closed day is published in {period}: nothing to compare"
             )
         compared = Period(runs[0].day, runs[-1].day)
-        archived = archived_days(connection, store, source, compared, other.look_back)
+        archived = origin.archived_days(connection, compared, other.look_back)
         first_day = horizon(connection) or date.min
         if any(run.day < first_day and run.day not in archived for run in runs):
             raise ReportUsage(
@@ -170,7 +162,7 @@ def _published(
                 report,
                 in_ranges(due),
             )
-        if source != ARCHIVE and (unseen := never_seen(connection, other)):
+        if origin.has_database and (unseen := never_seen(connection, other)):
             logger.warning("%s: never seen, so MISSING: %s", other.name, ", ".join(unseen))
         return PublishedDays(
             report,

@@ -4,61 +4,57 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pyspark import SparkContext
-from sqlalchemy import Engine
 
-from sam_pipeline.schema.program.progress import Stage
-from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up
-from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
-from sam_pipeline.spark_jobs.compute.plan import Plan
+from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.compute.plan import REASONS
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
-from sam_pipeline.spark_jobs.compute.sources.archive_results import ArchiveResults, survey_results
-from sam_pipeline.spark_jobs.compute.sources.database_results import DatabaseResults, newest_result
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered, read_instances
+from sam_pipeline.spark_jobs.compute.run import DaysToRead, ResultSource, Run
+from sam_pipeline.spark_jobs.compute.sources.archive import ArchiveSource
+from sam_pipeline.spark_jobs.compute.sources.database import DatabaseSource
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered
 from sam_pipeline.spark_jobs.compute.storage import Storage
-from sam_pipeline.spark_jobs.compute.tasks import Folded, Work, fold_and_write, read_slice
+from sam_pipeline.spark_jobs.compute.tasks import (
+    Folded,
+    ResultCounts,
+    Work,
+    added_up,
+    fold_and_write,
+    read_slice,
+)
 from sam_pipeline.spark_jobs.errors import MixedVOs
-from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
-from sam_pipeline.spark_jobs.inputs.archive.announced import read_archived
+from sam_pipeline.spark_jobs.inputs.announced import Announced
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
-from sam_pipeline.spark_jobs.rules.days import Period, day_number
+from sam_pipeline.spark_jobs.rules.days import Period, day_number, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.levels import SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import record
-from sam_pipeline.spark_jobs.runs.archived import change_numbers
+from sam_pipeline.spark_jobs.runs.origin import change_numbers
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.sql.database.engine import reading
 
 INSTANCES_PER_TASK = 50_000
 """About as many instances of a day are folded by one task, which limits its memory."""
+EXCLUDED_HOST = "excluded-monitoring-host"
+"""Why results were not even read; they are counted like those that are ignored by REASONS."""
 
 
 class Inputs(NamedTuple):
-    """What all reports of a run share, as read at the time `now` (epoch s).
+    """What all reports of a run share: what is announced for each day, and all instances."""
 
-    Days that are not `archived` are read from the database; their results are `stored`.
-    """
-
-    period: Period
+    read: DaysToRead
+    sources: Sequence[ResultSource]
     announced: Mapping[date, Announced]
     instances: Instances
-    stored: DatabaseResults
-    archived: ArchiveResults
-    now: int
-
-    def newest_result(self, day: date) -> int:
-        """The highest result_id of the day's source."""
-        days = self.archived.days
-        return days.newest_result(day) if day in days else self.stored.newest
 
 
 class StartedReport(NamedTuple):
@@ -69,33 +65,111 @@ class StartedReport(NamedTuple):
     run_ids: Sequence[int]
 
 
-def run(
-    context: SparkContext,
-    engine: Engine,
+@dataclass(frozen=True)
+class Summary:
+    """What a run did for one report; `str` is the line that `sam-report run` prints."""
+
+    report: str
+    period: Period
+    facts: Sequence[record.DayFacts]
+    published: record.Published
+    seconds: float
+
+    @property
+    def results(self) -> int:
+        return sum(day.results_read for day in self.facts)
+
+    @property
+    def instances(self) -> int:
+        """The largest number of metric instances expected on one day."""
+        return max(day.instances for day in self.facts)
+
+    @property
+    def until(self) -> int | None:
+        """The time of the run, if the last day is still open."""
+        return self.facts[-1].until
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """The number of results that do not count, by reason."""
+        reasons = (*REASONS, EXCLUDED_HOST)
+        totals = {r: sum(day.results_ignored.get(r, 0) for day in self.facts) for r in reasons}
+        return {reason: count for reason, count in totals.items() if count}
+
+    @property
+    def days_without_data(self) -> list[date]:
+        """The days on which no result counts."""
+        return [
+            day.day for day in self.facts if day.results_read == sum(day.results_ignored.values())
+        ]
+
+    @property
+    def archived(self) -> dict[date, int]:
+        """The versions of days that were read from the archive."""
+        return {day: version for facts in self.facts for day, version in facts.archived.items()}
+
+    def __str__(self) -> str:
+        ignored = ", ".join(f"{count} {reason}" for reason, count in self.ignored.items())
+        parts = [
+            plural(self.results, "result") + (f" ({ignored} ignored)" if ignored else ""),
+            plural(self.instances, "metric instance"),
+        ]
+        if not self.instances:
+            parts.append("nothing expected: the topology is empty")
+        elif self.days_without_data:
+            parts.append(f"no data on {in_ranges(self.days_without_data)}")
+        if from_archive := sum(facts.day in facts.archived for facts in self.facts):
+            parts.append(f"{plural(from_archive, 'day')} from the archive")
+        if self.until is not None:
+            parts.append(f"until {format_time(moment(self.until))}")
+        if self.published.changes:
+            parts.append(f"{plural(self.published.changes, 'figure')} changed")
+        if self.published.sealed_days:
+            days, figures = self.published.sealed_days, self.published.candidates
+            parts.append(f"{plural(days, 'day')} sealed: {plural(figures, 'figure')} would change")
+        return f"{self.report} {self.period}: {', '.join(parts)}, {self.seconds:.1f} s"
+
+    def document(self) -> dict[str, Any]:
+        """The object that `sam-report run --json` prints."""
+        return {
+            "report": self.report,
+            "first_day": self.period.first,
+            "last_day": self.period.last,
+            "until": None if self.until is None else moment(self.until),
+            "results_read": self.results,
+            "results_ignored": self.ignored,
+            "instances": self.instances,
+            "days_without_data": self.days_without_data,
+            "archive_versions": {str(day): number for day, number in self.archived.items()},
+            "figures_changed": self.published.changes,
+            "sealed_days": self.published.sealed_days,
+            "figures_that_would_change": self.published.candidates,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def compute(
+    run: Run,
     profiles: Sequence[Profile],
     period: Period,
     change_no: int,
-    clock: Callable[[], int],
-    stage: Stage,
-    published: Callable[[Summary], None] = lambda summary: None,
-    watching: Callable[[], AbstractContextManager[None]] = nullcontext,
     archived: ArchivedDays = FROM_DATABASE,
+    published: Callable[[Summary], None] = lambda summary: None,
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
 
     Args:
         change_no: the number that `take_changes` returned before the call.
-        published: called after each report is published, because the next one may fail.
-        watching: encloses each job of Spark.
         archived: the days that are read from the archive instead of from the database.
+        published: called after each report is published, because the next one may fail.
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
         ArchiveError: a file of the archive cannot be read, or is not what its manifest says.
         AnotherRun: a later run published one of the days first.
     """
-    storage = Storage(engine)
+    engine, stage, storage = run.engine, run.progress.stage, Storage(run.engine)
     look_back = max(profile.look_back for profile in profiles)
-    inputs = _read_inputs(context, storage, period, look_back, clock(), stage, watching, archived)
+    inputs = _read_inputs(run, period, look_back, archived)
     with reading(engine) as connection:
         changes = change_numbers(connection, archived, period, look_back, change_no)
     # Thresholds change results, so only reports with the same ones read them together.
@@ -107,62 +181,49 @@ def run(
         began = time.monotonic()
         reports = []
         for profile in same:
-            run_ids = record.begin(engine, profile, changes, inputs.now)
+            run_ids = record.begin(engine, profile, changes, inputs.read.now)
             reports.append(StartedReport(profile, _expected(inputs, profile), run_ids))
         run_ids = [run_id for report in reports for run_id in report.run_ids]
         with record.failing(engine, run_ids):
             stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
-            work = _make_work(storage, inputs, reports, context.defaultParallelism)
+            work = _make_work(storage, inputs, reports, run.context.defaultParallelism)
             folded: list[Folded] = []
             for part in work.in_parts(storage.days_at_once(work.days, len(work.group))):
-                with watching():
-                    done = _distribute(context, part)
+                with run.watching():
+                    done = _distribute(run.context, part)
                 folded += storage.store(done)
             storage.check(folded, run_ids)
             for number, report in enumerate(reports):
                 stage(f"{report.profile.name}: publishing")
-                counts = [
-                    added_up(task.counts[number] for task in folded if task.day == day)
-                    for day in range(work.first_day, work.first_day + work.days)
-                ]
-                _refuse_mixed_vos(work.plans[number], inputs.instances.vos, counts)
-                summary = _publish(engine, inputs, report, counts, began, clock)
+                counts = _counts_by_day(inputs, work, number, folded)
+                facts = _facts(inputs, report, counts)
+                record.note_facts(engine, report.profile, facts, report.run_ids)
+                changed = record.publish(engine, report.profile, facts, report.run_ids, run.clock())
+                seconds = time.monotonic() - began
+                summary = Summary(report.profile.name, period, facts, changed, seconds)
                 published(summary)
                 summaries.append(summary)
     return summaries
 
 
 def site_days(
-    context: SparkContext,
-    engine: Engine,
-    profile: Profile,
-    period: Period,
-    now: int,
-    stage: Stage,
-    watching: Callable[[], AbstractContextManager[None]] = nullcontext,
-    archived: ArchivedDays = FROM_DATABASE,
+    run: Run, profile: Profile, period: Period, archived: ArchivedDays = FROM_DATABASE
 ) -> list[DayFigure]:
-    """The figures of sites as `run` would publish them, of every day; nothing is stored.
+    """The figures of sites as `compute` would publish them, of every day; nothing is stored.
 
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
         ArchiveError: a file of the archive cannot be read, or is not what its manifest says.
     """
-    storage = Storage(engine)
-    look_back = profile.look_back
-    inputs = _read_inputs(context, storage, period, look_back, now, stage, watching, archived)
+    inputs = _read_inputs(run, period, profile.look_back, archived)
     expected = _expected(inputs, profile)
-    numbers = range(len(expected))  # of the days, instead of runs
-    report = StartedReport(profile, expected, numbers)
-    stage(f"{profile.name}: reading and folding results")
-    work = _make_work(storage, inputs, [report], context.defaultParallelism)
-    with watching():
-        folded = _distribute(context, replace(work, stores=False))
-    counts = [
-        added_up(task.counts[0] for task in folded if task.day == work.first_day + number)
-        for number in numbers
-    ]
-    _refuse_mixed_vos(work.plans[0], inputs.instances.vos, counts)
+    # The numbers of the days serve as those of their runs.
+    report = StartedReport(profile, expected, range(len(expected)))
+    run.progress.stage(f"{profile.name}: reading and folding results")
+    work = _make_work(Storage(run.engine), inputs, [report], run.context.defaultParallelism)
+    with run.watching():
+        folded = _distribute(run.context, replace(work, stores=False))
+    _counts_by_day(inputs, work, 0, folded)
     rows = chain.from_iterable(table.to_pylist() for task in folded for _, table in task.left)
     return [
         DayFigure(expected[row["run_id"]].day, (row["site"],), Seconds(*(row[s] for s in SECONDS)))
@@ -170,45 +231,31 @@ def site_days(
     ]
 
 
-def _read_inputs(
-    context: SparkContext,
-    storage: Storage,
-    period: Period,
-    look_back: int,
-    now: int,
-    stage: Stage,
-    watching: Callable[[], AbstractContextManager[None]],
-    archived: ArchivedDays,
-) -> Inputs:
-    stage("reading topology, downtimes and exclusions")
-    read = period.with_days_before(look_back).days()
-    stored = [day for day in read if day not in archived and day not in archived.absent]
-    newest, tables = 0, []
-    of_day: dict[date, Announced] = {}
+def _read_inputs(run: Run, period: Period, look_back: int, archived: ArchivedDays) -> Inputs:
+    """Read all inputs but the results; here each day gets its source."""
+    run.progress.stage("reading topology, downtimes and exclusions")
+    read = DaysToRead(period, look_back, run.clock())
+    stored = [
+        day
+        for day in period.with_days_before(look_back).days()
+        if day not in archived and day not in archived.absent
+    ]
+    sources: list[ResultSource] = []
     if stored:
-        with reading(storage.engine) as connection:
-            of_day = read_announced(connection, period, look_back)
-            newest = newest_result(connection)
-            tables.append(read_instances(connection))
-    in_database = of_day[period.first].exclusions if of_day else ()
-    of_day |= read_archived(archived, period, look_back, in_database)
-    announced = {day: of_day[day] for day in period.days()}
-    # Of the days before the first, those results count that the first day begins with.
-    excluded = {e for day in stored for e in announced[max(day, period.first)].exclusions}
-    of_database = DatabaseResults(storage, period, stored, list(excluded), now, newest)
+        sources.append(DatabaseSource(run.engine, read, stored))
     if archived.manifests:
-        stage("looking at the files of the archive")
-    with watching() if archived.manifests else nullcontext():
-        of_archive = survey_results(context, archived, announced, now)
-    tables.append(of_archive.findings.names)
-    return Inputs(period, announced, numbered(tables), of_database, of_archive, now)
+        sources.append(ArchiveSource(run, read, archived))
+    announced: dict[date, Announced] = {}
+    for source in sources:
+        announced |= source.announced(announced)
+    instances = numbered([source.instances(announced) for source in sources])
+    return Inputs(read, sources, {day: announced[day] for day in period.days()}, instances)
 
 
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
     """What is expected on each day."""
-    return [
-        expect(day, announced, profile, inputs.now) for day, announced in inputs.announced.items()
-    ]
+    now = inputs.read.now
+    return [expect(day, announced, profile, now) for day, announced in inputs.announced.items()]
 
 
 def _make_work(
@@ -216,7 +263,6 @@ def _make_work(
 ) -> Work:
     instances = inputs.instances
     profiles = [report.profile for report in reports]
-    thresholds = profiles[0].thresholds
     days = len(reports[0].expected)
     groups = max(-(-cores // days), -(-len(instances.ids) // INSTANCES_PER_TASK))
     everywhere = {e for report in reports for day in report.expected for e in day.endpoints}
@@ -227,10 +273,10 @@ def _make_work(
         storage.connection,
         [
             piece
-            for source in (inputs.stored, inputs.archived)
-            for piece in source.slices(instances, thresholds, apart_s, cores)
+            for source in inputs.sources
+            for piece in source.slices(instances, profiles[0].thresholds, apart_s, cores)
         ],
-        first_day=day_number(inputs.period.first),
+        first_day=day_number(inputs.read.period.first),
         days=days,
         groups=groups,
         group=instance_groups(instances, everywhere, group_of, groups),
@@ -239,7 +285,7 @@ def _make_work(
         look_back=np.array(
             [max(p.look_back_of(name) for p in profiles) for name in instances.metrics], np.int64
         )[instances.metric],
-        plans=[make_plan(*report, instances, group_of, inputs.now) for report in reports],
+        plans=[make_plan(*report, instances, group_of, inputs.read.now) for report in reports],
     )
 
 
@@ -258,45 +304,62 @@ def _distribute(context: SparkContext, work: Work) -> list[Folded]:
         shared.destroy()
 
 
-def _refuse_mixed_vos(
-    plan: Plan, vos: Sequence[str | None], counts: Sequence[ResultCounts]
-) -> None:
-    """Check that all results of a metric instance are of one VO, unless the profile names one."""
-    metrics = plan.levels[0].names
+def _counts_by_day(
+    inputs: Inputs, work: Work, number: int, folded: Sequence[Folded]
+) -> list[ResultCounts]:
+    """The counts of a report, by its number, for each day.
+
+    Raises:
+        MixedVOs: an instance has results of several VOs, and the profile names none.
+    """
+    counts = [
+        added_up(task.counts[number] for task in folded if task.day == day)
+        for day in range(work.first_day, work.first_day + work.days)
+    ]
+    metrics = work.plans[number].levels[0].names
     examples: dict[str, list[str]] = {}
     for thing, vo in chain.from_iterable(of_day.mixed for of_day in counts):
         [name] = metrics.slice(thing, 1).to_pylist()
         instance = f"{name['host_name']} {name['service_flavour']} {name['metric_name']}"
-        examples.setdefault(instance, []).append(vos[vo] or "no VO")
+        examples.setdefault(instance, []).append(inputs.instances.vos[vo] or "no VO")
     if examples:
         raise MixedVOs(examples)
+    return counts
 
 
-def _publish(
-    engine: Engine,
-    inputs: Inputs,
-    report: StartedReport,
-    counts: Sequence[ResultCounts],
-    began: float,
-    clock: Callable[[], int],
-) -> Summary:
-    profile = report.profile
-    with reading(engine) as connection:
-        excluded = inputs.archived.findings.excluded | inputs.stored.excluded(connection)
-    facts = [
-        day_facts(
-            day,
-            inputs.announced[day.day].members,
-            of_day,
-            excluded.get(day_number(day.day), 0),
-            max(map(inputs.newest_result, read)),
-            inputs.archived.days.versions(read),
-            profile,
-            inputs.now,
+def _facts(
+    inputs: Inputs, report: StartedReport, counts: Sequence[ResultCounts]
+) -> list[record.DayFacts]:
+    """The facts of each day; `counts` are of the results that were read for it."""
+    now = inputs.read.now
+    excluded = {day: n for source in inputs.sources for day, n in source.excluded().items()}
+    source_of = {day: source for source in inputs.sources for day in source.days}
+    facts = []
+    for expected, of_day in zip(report.expected, counts, strict=True):
+        day = Period(expected.day, expected.day)
+        read = list(day.with_days_before(report.profile.look_back).days())
+        of_host = excluded.get(day_number(expected.day), 0)
+        ignored = {**dict(zip(REASONS, of_day.ignored, strict=True)), EXCLUDED_HOST: of_host}
+        facts.append(
+            record.DayFacts(
+                day=expected.day,
+                until=now if now < day.end else None,
+                results_read=of_day.read + of_host,
+                results_ignored={reason: count for reason, count in ignored.items() if count},
+                instances=expected.instances(report.profile),
+                results_digest=f"{of_day.digest:016x} {of_day.carried_digest:016x}",
+                topology_digest=expected.topology_digest,
+                downtimes_digest=expected.downtimes_digest,
+                exclusions_digest=expected.exclusions_digest,
+                newest_result=max(source_of[d].newest_result(d) for d in read if d in source_of),
+                downtimes=expected.downtimes,
+                exclusions=expected.exclusions,
+                members=inputs.announced[expected.day].members,
+                archived={
+                    d: version
+                    for d in read
+                    if d in source_of and (version := source_of[d].version(d)) is not None
+                },
+            )
         )
-        for day, of_day in zip(report.expected, counts, strict=True)
-        for read in [list(Period(day.day, day.day).with_days_before(profile.look_back).days())]
-    ]
-    record.note_facts(engine, profile, facts, report.run_ids)
-    published = record.publish(engine, profile, facts, report.run_ids, clock())
-    return Summary(profile.name, inputs.period, facts, published, time.monotonic() - began)
+    return facts

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from pyspark import SparkContext
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.spark_jobs.compute.cluster.session import running
-from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
-from sam_pipeline.spark_jobs.compute.facts import Summary
-from sam_pipeline.spark_jobs.compute.job import run
+from sam_pipeline.spark_jobs.compute.cluster.session import Watcher, running
+from sam_pipeline.spark_jobs.compute.job import Summary, compute
+from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.errors import SparkFailed
-from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
+from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import DueReport
@@ -29,11 +25,11 @@ from sam_pipeline.sql.errors import DISK_FULL, DatabaseFull
 
 def run_reports(
     args: argparse.Namespace,
-    due: Sequence[DueReport],
-    change_no: int,
     engine: Engine,
     start_timeout_s: float,
-    archived_of: Callable[[Period, int], ArchivedDays] = lambda period, look_back: FROM_DATABASE,
+    due: Sequence[DueReport],
+    change_no: int,
+    archived_of: Callable[[Period, int], ArchivedDays],
 ) -> int:
     """Compute the due reports one after the other, and print a summary of each.
 
@@ -49,44 +45,24 @@ def run_reports(
     for report in due:
         profiles_of.setdefault(report.period, []).append(report.profile)
     summaries: list[Summary] = []
-    with computing(args, engine, start_timeout_s) as spark:
+    with computing(args, engine, start_timeout_s) as run:
 
         def published(summary: Summary) -> None:
-            spark.progress.end()
+            run.progress.end()
             summaries.append(summary)
             if not args.json:
                 print_done(args, summary)
 
         for period, profiles in profiles_of.items():
-            run(
-                spark.context,
-                engine,
-                profiles,
-                period,
-                change_no,
-                now,
-                spark.progress.stage,
-                published,
-                spark.watcher.watching,
-                archived_of(period, max(profile.look_back for profile in profiles)),
-            )
+            archived = archived_of(period, max(profile.look_back for profile in profiles))
+            compute(run, profiles, period, change_no, archived, published)
     if args.json:
         print_json([summary.document() for summary in summaries])
     return OK
 
 
-class Computing(NamedTuple):
-    """Spark at work for a command, and the progress that it shows."""
-
-    context: SparkContext
-    progress: Progress
-    watcher: Watcher
-
-
 @contextmanager
-def computing(
-    args: argparse.Namespace, engine: Engine, start_timeout_s: float
-) -> Iterator[Computing]:
+def computing(args: argparse.Namespace, engine: Engine, start_timeout_s: float) -> Iterator[Run]:
     """Spark for the block, with the options --master and --conf of a command.
 
     Raises:
@@ -98,7 +74,8 @@ def computing(
     prepare_workers()
     try:
         with running(args.master, dict(args.conf), start_timeout_s) as context:
-            yield Computing(context, progress, Watcher(context, start_timeout_s, progress))
+            watching = Watcher(context, start_timeout_s, progress).watching
+            yield Run(context, engine, progress=progress, watching=watching)
     except SparkFailed as failed:
         raise failure(failed, engine) from failed.__cause__
     finally:
@@ -110,7 +87,3 @@ def failure(failed: SparkFailed, engine: Engine) -> SparkFailed | DatabaseFull:
     if failed.cause.startswith(f"{DISK_FULL}: "):
         return DatabaseFull(f"{name_of(engine)}: {failed.cause}; make room, then try again")
     return failed
-
-
-def now() -> int:
-    return int(time.time())

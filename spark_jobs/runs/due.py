@@ -67,17 +67,6 @@ def requested_reports(
     return [DueReport(profile, period) for profile in profiles]
 
 
-def due_reports(
-    connection: Connection, profiles: Sequence[Profile], today: date
-) -> list[DueReport]:
-    """The due days of every report; successive days are computed together."""
-    return [
-        DueReport(profile, period)
-        for profile in profiles
-        for period in periods(due_days(connection, profile.name, today))
-    ]
-
-
 def due_days(connection: Connection, report: str, today: date) -> list[date]:
     """The closed days since the first result that must be computed or recomputed, oldest first.
 

@@ -146,7 +146,7 @@ def warm_run(world: World, days: Days, *periods: Period) -> float:
     def compute_all() -> None:
         for period in periods or [days.period]:
             now = int(time.time())
-            job.run(world.spark, engine, [profile], period, 0, lambda: now, lambda _: None)  # noqa: B023
+            job.compute(job.Run(world.spark, engine, lambda: now), [profile], period, 0)  # noqa: B023
 
     run_s = seconds(compute_all)
     engine.dispose()

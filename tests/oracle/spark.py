@@ -17,6 +17,7 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -81,9 +82,8 @@ def run(
         profiles.append(read_profile(path))
     period = Period(batch.setting.days[0], batch.setting.days[-1])
     now = int(batch.setting.until.timestamp())
-    where = (spark, engine, profiles, period, 1)
     with cut(arrangement.cores, arrangement.instances_per_task):
-        job.run(*where, lambda: now, lambda stage: None, archived=archived)
+        job.compute(Run(spark, engine, lambda: now), profiles, period, 1, archived)
 
 
 def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:

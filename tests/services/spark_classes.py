@@ -25,7 +25,7 @@ def spark_cache() -> Path:
 
 def archive() -> Path:
     """The archive, made when it is first needed."""
-    from sam_pipeline.spark_jobs.compute.cluster.class_archive import archive_classes
+    from sam_pipeline.spark_jobs.compute.cluster.start import archive_classes
 
     if find_java() is None:
         raise ServiceMissing("Java", "apt-get install default-jre-headless")

@@ -127,7 +127,7 @@ spark_jobs.profiles: $REPORTS spark_jobs.rules
 spark_jobs.inputs: $REPORTS spark_jobs.rules spark_jobs.profiles $DATABASE | sqlalchemy
 spark_jobs.inputs.archive: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   sql.archive sql.errors | pyarrow
-spark_jobs.runs.archived: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
+spark_jobs.runs.origin: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs.due sql.archive sql.errors | sqlalchemy
 spark_jobs.runs: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs $DATABASE
   sql.operations | sqlalchemy

@@ -2,20 +2,22 @@
 
 The rows of a file are sorted by instance, so the names of an instance are looked up once for all of
 its rows. A task holds one row group at a time, and only the columns that it needs.
+
+Before, tasks look at the files (`survey`): are they intact, and which instances do they have? They
+only read names; the numbers of rows are in the footers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.connection import TaskError
-from sam_pipeline.spark_jobs.compute.sources.slice import NAMES
+from sam_pipeline.spark_jobs.compute.sources.database_slices import TaskError
 from sam_pipeline.spark_jobs.compute.stretches import (
     Flags,
     Results,
@@ -35,6 +37,8 @@ from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.sql.archive.data_source import DataSource
 from sam_pipeline.sql.archive.digests import STATUS_CODES
 
+NAMES = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
+"""The names of an instance."""
 MONITORING_HOST = "monitoring_host"
 
 
@@ -167,6 +171,75 @@ class ArchiveSlice:
                     text,
                 )
                 packed[row] += STATUSES.index(verdict.status) - status
+
+
+@dataclass(frozen=True)
+class SurveyedFile:
+    """A file of results of a day (in days since the epoch), and what a run ignores of it."""
+
+    day: int
+    file: ArchivedFile
+    excluded: Sequence[ExcludedHost]
+    end: int
+
+
+@dataclass
+class Surveyed:
+    """What some files contain: the row groups of each by name, and the names of all instances.
+
+    `excluded` counts the results before `end` of excluded hosts, by day. `problem` is why one of
+    the files could not be read.
+    """
+
+    names: pa.Table = field(
+        default_factory=lambda: pa.table({name: pa.array([], pa.string()) for name in NAMES})
+    )
+    groups: dict[str, int] = field(default_factory=dict)
+    excluded: dict[int, int] = field(default_factory=dict)
+    problem: UnreadableFile | None = None
+
+    def add(self, other: Surveyed) -> None:
+        self.names = distinct([self.names, other.names])
+        self.groups |= other.groups
+        for day, count in other.excluded.items():
+            self.excluded[day] = self.excluded.get(day, 0) + count
+        self.problem = self.problem or other.problem
+
+
+def survey(source: DataSource, files: Iterable[SurveyedFile]) -> Iterator[Surveyed]:
+    """Look at some files, until one cannot be read."""
+    findings = Surveyed()
+    try:
+        for file in files:
+            findings.add(_look_at(source, file))
+    except UnreadableFile as unreadable:
+        findings.problem = unreadable
+    yield findings
+
+
+def distinct(tables: Sequence[pa.Table]) -> pa.Table:
+    """The different rows of tables with the columns NAMES."""
+    return pa.concat_tables(tables).group_by(list(NAMES), use_threads=False).aggregate([])
+
+
+def _look_at(source: DataSource, surveyed: SurveyedFile) -> Surveyed:
+    findings = Surveyed()
+    columns = [*NAMES, *(["measured_at", MONITORING_HOST] if surveyed.excluded else ())]
+    names, count = [findings.names], 0
+    with opened_parquet(source, surveyed.file, [*NAMES, MONITORING_HOST]) as parquet:
+        findings.groups[surveyed.file.name] = parquet.num_row_groups
+        for group in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(group, columns=columns, use_threads=False)
+            if not len(rows):
+                continue
+            names.append(runs_of(rows).names())
+            if surveyed.excluded:
+                second = seconds_of(rows)
+                is_out = is_excluded(rows, second, surveyed.excluded) & (second < surveyed.end)
+                count += int(np.count_nonzero(is_out))
+    findings.names = distinct(names)
+    findings.excluded[surveyed.day] = count
+    return findings
 
 
 def runs_of(rows: pa.Table) -> Runs:

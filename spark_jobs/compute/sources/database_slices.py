@@ -1,4 +1,4 @@
-"""Reads slices of results from the database as stretches, in Spark's tasks.
+"""Reads slices of results from the database as stretches, in Spark's tasks; without SQLAlchemy.
 
 PostgreSQL sends results as binary COPY, whose rows of three numbers NumPy reads without parsing.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import io
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from sam_pipeline.spark_jobs.compute.connection import Connection, opened
 from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, pack, stretches
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -40,6 +41,38 @@ _ROW = np.dtype(
     ]
 )
 _YEAR_2000_S = 946_684_800
+
+Connection = Mapping[str, Any]
+"""A path under the key `sqlite`, or the arguments of psycopg2.connect."""
+
+
+class TaskError(Exception):
+    """An error in a task, on one line: a worker can report only text."""
+
+
+@contextmanager
+def opened(connection: Connection) -> Iterator[Any]:
+    """A connection to the database, closed at the end of the block.
+
+    Raises:
+        TaskError: any error of the driver.
+    """
+    try:
+        if "sqlite" in connection:
+            path = quote(connection["sqlite"])
+            database: Any = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+        else:
+            import psycopg2
+
+            database = psycopg2.connect(**connection)
+        with closing(database):
+            yield database
+    except Exception as error:
+        from sam_pipeline.sql.errors import DATABASE_ERRORS, message_of  # slow to import
+
+        if isinstance(error, DATABASE_ERRORS):
+            raise TaskError(message_of(error)) from None
+        raise
 
 
 @dataclass(frozen=True)

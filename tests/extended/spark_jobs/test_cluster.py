@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sam_pipeline.spark_jobs
-from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
+from sam_pipeline.spark_jobs.compute.cluster.session import Watcher
 from sam_pipeline.spark_jobs.config import find_java
 from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
 from tests.acceptance.spark_jobs.test_archive import Archived, new_figures

@@ -16,15 +16,16 @@ from pyspark import SparkContext
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
-from sam_pipeline.spark_jobs.runs.archived import archived_days
 from sam_pipeline.spark_jobs.runs.now.folding import ThingNow
 from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
+from sam_pipeline.spark_jobs.runs.origin import Origin
 from sam_pipeline.sql.archive.store import LocalStore
 from sam_pipeline.sql.archive.writing import results as writing_results
 from sam_pipeline.sql.archive.writing.day import archive_day
@@ -168,7 +169,8 @@ def test_days_of_both_sources_make_one_report(
 def chosen(engine: Engine, store: LocalStore, source: str, batch: Batch) -> ArchivedDays:
     with reading(engine) as connection:
         period = Period(batch.setting.days[0], batch.setting.days[-1])
-        return archived_days(connection, store, source, period, batch.setting.days_before)
+        origin = Origin(source, store)
+        return origin.archived_days(connection, period, batch.setting.days_before)
 
 
 def local_store(directory: Path) -> LocalStore:
@@ -270,7 +272,7 @@ def test_spark_agrees_with_duckdb_and_the_oracle_on_the_world_of_the_demo(
 
     period = Period(world.first_day, world.last_day)
     profiles = [read_profile(tmp_path / "profile.toml")]
-    job.run(spark, grid.reporter, profiles, period, 0, lambda: 2**31, lambda stage: None)
+    job.compute(Run(spark, grid.reporter, lambda: 2**31), profiles, period, 0)
 
     by_spark = (
         published_figures(grid.reader, small.PROFILE.name),

@@ -8,8 +8,7 @@ from functools import cache
 import pytest
 from pyspark import SparkContext
 
-from sam_pipeline.spark_jobs.compute.cluster.class_archive import archived_classes
-from sam_pipeline.spark_jobs.compute.cluster.start import Starter
+from sam_pipeline.spark_jobs.compute.cluster.start import Starter, archived_classes
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from tests.services import missing
 from tests.services.spark_classes import spark_cache

@@ -11,14 +11,16 @@ from pyspark import SparkContext
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.compute import job, reports
-from sam_pipeline.spark_jobs.compute.cluster import causes
-from sam_pipeline.spark_jobs.compute.facts import Summary
+from sam_pipeline.spark_jobs.compute.cluster import start
+from sam_pipeline.spark_jobs.compute.job import Summary
 from sam_pipeline.spark_jobs.compute.reports import failure
+from sam_pipeline.spark_jobs.compute.run import DaysToRead, Run
 from sam_pipeline.spark_jobs.compute.sources import database_slices
-from sam_pipeline.spark_jobs.compute.sources.database_results import DatabaseResults
-from sam_pipeline.spark_jobs.compute.sources.instances import numbered, read_instances
+from sam_pipeline.spark_jobs.compute.sources.database import DatabaseSource
+from sam_pipeline.spark_jobs.compute.sources.instances import numbered
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.stretches import concatenated
+from sam_pipeline.spark_jobs.config import DATABASE
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs, SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import read_profile
@@ -27,8 +29,9 @@ from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
-from sam_pipeline.spark_jobs.runs.due import due_reports, only_changed
+from sam_pipeline.spark_jobs.runs.due import only_changed
 from sam_pipeline.spark_jobs.runs.exclusions import add
+from sam_pipeline.spark_jobs.runs.origin import Origin
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
@@ -68,7 +71,7 @@ def run(
     period: Period = ONE_DAY,
     now: int = LATER,
 ) -> Summary:
-    [summary] = job.run(spark, grid.reporter, [using], period, 0, lambda: now, lambda stage: None)
+    [summary] = job.compute(Run(spark, grid.reporter, lambda: now), [using], period, 0)
     return summary
 
 
@@ -174,22 +177,24 @@ def test_a_due_day_on_which_a_report_would_read_the_same_is_left_out_and_noted(
     grid.endpoint("B", "CE", "ce1")
     grid.result("SRM h1 put", "00:00", "OK")
 
+    database = Origin(DATABASE, None)
+
     def run_due() -> list[str]:
         """Run the reports of the day that are due, and return their names."""
         with writing(grid.reporter) as connection:
             number = take_changes(connection)
-            due = due_reports(connection, [both, storage], DAY + timedelta(days=1))
+            due = database.due(connection, [both, storage], DAY + timedelta(days=1))
             due = only_changed(connection, due, number, LATER)
         for report in due:
-            options = (report.period, number, lambda: LATER, lambda stage: None)
-            job.run(spark, grid.reporter, [report.profile], *options)
+            at = Run(spark, grid.reporter, lambda: LATER)
+            job.compute(at, [report.profile], report.period, number)
         return [report.profile.name for report in due]
 
     assert (run_due(), run_due()) == (["test", "storage"], [])
     grid.downtime("12:00", "13:00", siteName="B")
     assert (run_due(), run_due()) == (["test"], [])
     with reading(grid.reporter) as connection:
-        assert due_reports(connection, [both, storage], DAY + timedelta(days=1)) == []
+        assert database.due(connection, [both, storage], DAY + timedelta(days=1)) == []
     grid.result("SRM h1 put", "06:00", "OK")
     assert (run_due(), run_due()) == (["test", "storage"], [])
     grid.downtime("12:00", "14:00", hostName="h1", severity="WARNING")
@@ -228,7 +233,7 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
 
     with pytest.raises(Py4JError) as caught:
         run(spark, grid, profile(tmp_path))
-    failed = causes.failure("Spark failed", caught.value, [])
+    failed = start.failure("Spark failed", caught.value, [])
     assert isinstance(failed, SparkFailed)
     error = failure(failed, grid.reporter)
 
@@ -274,17 +279,15 @@ def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two
     small_grid.result("SRM h1 put", "12:00", "OK", vo="ops")
     good, mixed = profile(tmp_path), profile(tmp_path, ('vo = "ops"', ""))
     summaries: list[Summary] = []
+    at = Run(spark, small_grid.reporter, lambda: LATER)
 
     with pytest.raises(MixedVOs, match=r"h1 SRM put: ops, physics"):
-        job.run(
-            *(spark, small_grid.reporter, [good, mixed], ONE_DAY, 0, lambda: LATER),
-            *(lambda stage: None, summaries.append),
-        )
+        job.compute(at, [good, mixed], ONE_DAY, 0, published=summaries.append)
 
     assert [summary.report for summary in summaries] == ["test"]
     two_days = Period(DAY - timedelta(days=1), DAY)
     with pytest.raises(MixedVOs):  # also where nothing is stored
-        job.site_days(spark, small_grid.reporter, mixed, two_days, LATER, lambda stage: None)
+        job.site_days(at, mixed, two_days)
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
@@ -352,11 +355,9 @@ def test_a_result_counts_until_its_validity_ends_days_later_even_if_its_day_was_
 def test_a_large_slice_is_read_in_parts(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
     for hour in range(24):
         grid.result("SRM h1 put", f"{hour:02}:00", "OK" if hour % 5 else "CRITICAL")
-    storage = Storage(grid.reporter)
-    with reading(grid.reporter) as connection:
-        instances = numbered([read_instances(connection)])
-    results = DatabaseResults(storage, ONE_DAY, [DAY], [], LATER, newest=10_000_000)
-    [of_day] = results.slices(instances, (), None, cores=1)
+    source = DatabaseSource(grid.reporter, DaysToRead(ONE_DAY, 1, LATER), [DAY])
+    instances = numbered([source.instances(source.announced({}))])
+    [of_day] = source.slices(instances, (), None, cores=1)
 
     whole = list(of_day.read())
     monkeypatch.setattr(database_slices, "MAX_RESULTS", 1)
@@ -387,8 +388,8 @@ def other(spark: SparkContext, grid: Grid, tmp_path: Path) -> Path:
     grid.result("SRM se.A put", "12:00", "CRITICAL")
     with writing(grid.reporter) as connection:
         change_no = take_changes(connection)
-    profiles = [profile(tmp_path)]
-    job.run(spark, grid.reporter, profiles, ONE_DAY, change_no, lambda: LATER, lambda stage: None)
+    at = Run(spark, grid.reporter, lambda: LATER)
+    job.compute(at, [profile(tmp_path)], ONE_DAY, change_no)
     path = tmp_path / "other.toml"
     path.write_text(WITHOUT_STORAGE)
     return path

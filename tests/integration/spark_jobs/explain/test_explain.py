@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay
@@ -71,7 +72,7 @@ def grid(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Grid:
         ('validity_s = "off"', 'validity_s = 10800\nfunctions_operation = "OR"'),
         ("[functions.compute]", f"{THRESHOLD}[functions.compute]"),
     )
-    job.run(spark, sites.reporter, [report], PERIOD, 0, lambda: NOW, lambda stage: None)
+    job.compute(Run(spark, sites.reporter, lambda: NOW), [report], PERIOD, 0)
     return sites
 
 

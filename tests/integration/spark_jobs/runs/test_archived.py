@@ -13,10 +13,11 @@ from sqlalchemy import text
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
-from sam_pipeline.spark_jobs.runs.archived import archived_days, change_numbers, due_from_archive
+from sam_pipeline.spark_jobs.runs.origin import Origin, change_numbers
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
@@ -70,15 +71,12 @@ def chosen(
     look_back: int = 1,
 ) -> ArchivedDays:
     with reading(grid.engine) as connection:
-        return archived_days(connection, store, source, period, look_back)
+        return Origin(source, store).archived_days(connection, period, look_back)
 
 
 def run(spark: SparkContext, grid: Grid, directory: Path, archived: ArchivedDays) -> None:
-    now = lambda: LATER  # noqa: E731
-    job.run(
-        *(spark, grid.reporter, [profile(directory)], PERIOD, 99, now, lambda stage: None),
-        archived=archived,
-    )
+    at = Run(spark, grid.reporter, lambda: LATER)
+    job.compute(at, [profile(directory)], PERIOD, 99, archived)
 
 
 def forget(grid: Grid, before: date) -> None:
@@ -171,7 +169,8 @@ def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
 
     def due() -> list[Period]:
         with reading(figures.engine) as connection:
-            return [report.period for report in due_from_archive(connection, reports, store)]
+            tasks = Origin(ARCHIVE, store).due(connection, reports, NEXT)
+            return [report.period for report in tasks]
 
     assert due() == [Period(BEFORE, NEXT)]
     run(spark, figures, tmp_path, chosen(figures, store, ARCHIVE))
@@ -189,14 +188,12 @@ def test_a_new_version_makes_all_days_due_on_which_its_results_count(
     period = Period(days[0], days[-1])
     archive(grid, store, *days)
     archived = chosen(figures, store, ARCHIVE, period, report.look_back)
-    job.run(
-        *(spark, figures.reporter, [report], period, 99, lambda: LATER, lambda stage: None),
-        archived=archived,
-    )
+    job.compute(Run(spark, figures.reporter, lambda: LATER), [report], period, 99, archived)
 
     def due() -> list[Period]:
         with reading(figures.engine) as connection:
-            return [report.period for report in due_from_archive(connection, [report], store)]
+            tasks = Origin(ARCHIVE, store).due(connection, [report], NEXT)
+            return [report.period for report in tasks]
 
     assert due() == []
     archive(grid, store, DAY)

@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from sam_pipeline.spark_jobs.compute.cluster.causes import cause, failure
-from sam_pipeline.spark_jobs.compute.cluster.master import require_master
-from sam_pipeline.spark_jobs.compute.cluster.watcher import Step, Tasks, WorkerWait
+from sam_pipeline.spark_jobs.compute.cluster.session import Step, Tasks, WorkerWait
+from sam_pipeline.spark_jobs.compute.cluster.start import cause, failure, require_master
 from sam_pipeline.spark_jobs.errors import SparkDiskFull, SparkFailed
 
 FRAME = "\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:603)"

@@ -1,29 +1,33 @@
-"""The results of a run in the database: the statements that read them, and their slices."""
+"""Reads days from the database: the statements that read results, and their slices."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import pairwise
 
 import numpy as np
-from sqlalchemy import Connection, text
+import pyarrow as pa  # type: ignore[import-untyped]
+from sqlalchemy import Engine, text
 
+from sam_pipeline.spark_jobs.compute.run import DaysToRead
 from sam_pipeline.spark_jobs.compute.sources.database_slices import DatabaseSlice, SliceReader
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances, read_instances
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.inputs.announced import (
     TIME,
     VALUES,
     WINDOW,
+    Announced,
     Exclusion,
     of_excluded_hosts,
+    read_announced,
 )
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_number, day_start, periods
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_number, day_start, periods
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+from sam_pipeline.sql.database.engine import reading
 
 # Results that arrive during the run are left to the next one.
 _READ = "result_id <= :newest"
@@ -35,46 +39,50 @@ _JUDGED = (
 )
 
 
-@dataclass(frozen=True)
-class DatabaseResults:
-    """The results of a period before `now`, on some of its days and of the days before it.
+class DatabaseSource:
+    """Some days in the database; results of excluded monitoring hosts do not exist (rule 7)."""
 
-    Of the days before the period, only the last results are needed. Results of excluded monitoring
-    hosts do not exist (availability rule 7). `newest` is the highest result_id when reading begins.
-    """
+    def __init__(self, engine: Engine, read: DaysToRead, days: Sequence[date]) -> None:
+        self.days = days
+        self._read = read
+        self._storage = Storage(engine)
+        self._newest = 0
+        self._exclusions: Sequence[Exclusion] = ()
 
-    storage: Storage
-    period: Period
-    days: Sequence[date]
-    exclusions: Iterable[Exclusion]
-    now: int
-    newest: int
+    def announced(self, others: Mapping[date, Announced]) -> Mapping[date, Announced]:
+        with reading(self._storage.engine) as connection:
+            announced = read_announced(connection, self._read.period, self._read.look_back)
+            newest = text("SELECT result_id FROM report_newest_result")
+            self._newest = connection.scalar(newest) or 0
+        return announced
+
+    def instances(self, announced: Mapping[date, Announced]) -> pa.Table:
+        first = self._read.period.first
+        excluded = {e for day in self.days for e in announced[max(day, first)].exclusions}
+        self._exclusions = list(excluded)
+        with reading(self._storage.engine) as connection:
+            return read_instances(connection)
 
     def slices(
-        self,
-        instances: Instances,
-        thresholds: Sequence[Threshold],
-        apart_s: int | None,
-        cores: int,
+        self, instances: Instances, thresholds: Sequence[Threshold], apart_s: int | None, cores: int
     ) -> list[DatabaseSlice]:
-        """The days in slices, at least one per core, and the days before the period.
+        """The days in slices, and the days before the period.
 
         Those before are split by instances, not by time. With thresholds, which judge each result,
-        they are read in full, in slices like the rest. See compute/stretches.py for `apart_s`.
+        they are read in full, in slices like the rest.
         """
-        if not self.days:
-            return []
         reader = self._reader(instances, thresholds, apart_s)
-        _, hosts = of_excluded_hosts(self.exclusions)
+        _, hosts = of_excluded_hosts(self._exclusions)
         names = sorted({threshold.metric_name for threshold in thresholds})
-        parameters = {"newest": self.newest, **hosts, "names": json.dumps(names)}
-        before = [] if thresholds else [day for day in self.days if day < self.period.first]
+        parameters = {"newest": self._newest, **hosts, "names": json.dumps(names)}
+        first = self._read.period.first
+        before = [] if thresholds else [day for day in self.days if day < first]
         whole = [day_start(day) for day in self.days if day not in before]
         per_day = -(-cores // max(len(whole), 1))
         slices = [
             DatabaseSlice(reader, {**parameters, "start": low, "end": high})
             for start in whole
-            for end in [min(start + DAY_S, self.now)]
+            for end in [min(start + DAY_S, self._read.now)]
             for low, high in pairwise(
                 start + (end - start) * number // per_day for number in range(per_day + 1)
             )
@@ -85,26 +93,33 @@ class DatabaseResults:
             slices += [DatabaseSlice(reader, {**last, "part": n}) for n in range(cores)]
         return slices
 
-    def excluded(self, connection: Connection) -> dict[int, int]:
-        """The number of results from excluded monitoring hosts, by days since the epoch."""
-        of_hosts, hosts = of_excluded_hosts(self.exclusions)
+    def excluded(self) -> dict[int, int]:
+        of_hosts, hosts = of_excluded_hosts(self._exclusions)
         if not of_hosts:
             return {}
         statement = (
             f"SELECT measured_at_s / {DAY_S}, count(*) FROM report_result"
-            f" WHERE {WINDOW[self.storage.dialect]} AND {_READ} AND ({of_hosts})"
+            f" WHERE {WINDOW[self._storage.dialect]} AND {_READ} AND ({of_hosts})"
             f" GROUP BY measured_at_s / {DAY_S}"
         )
-        window = {"start": self.period.start, "end": min(self.period.end, self.now)}
-        rows = connection.execute(text(statement), {"newest": self.newest, **hosts, **window})
+        period, now = self._read.period, self._read.now
+        window = {"start": period.start, "end": min(period.end, now), "newest": self._newest}
         ours = {day_number(day) for day in self.days}
-        return {int(day): int(count) for day, count in rows if day in ours}
+        with reading(self._storage.engine) as connection:
+            rows = connection.execute(text(statement), {**hosts, **window})
+            return {int(day): int(count) for day, count in rows if day in ours}
+
+    def newest_result(self, day: date) -> int:
+        return self._newest
+
+    def version(self, day: date) -> None:
+        return None
 
     def _reader(
         self, instances: Instances, thresholds: Sequence[Threshold], apart_s: int | None
     ) -> SliceReader:
-        dialect, compiled = self.storage.dialect, self.storage.compiled
-        hosts, _ = of_excluded_hosts(self.exclusions)
+        dialect, compiled = self._storage.dialect, self._storage.compiled
+        hosts, _ = of_excluded_hosts(self._exclusions)
         exists = f"{_READ} AND NOT ({hosts})" if hosts else _READ
         results = f"FROM report_result AS r WHERE {WINDOW[dialect]} AND {exists}"
         judged = f"performance_data IS NOT NULL AND metric_name IN (SELECT {VALUES[dialect]})"
@@ -115,7 +130,7 @@ class DatabaseResults:
         )
         in_order = np.argsort(instances.ids)
         return SliceReader(
-            self.storage.connection,
+            self._storage.connection,
             plain=compiled(f"SELECT instance_id, {TIME[dialect]}, status_code {plain}"),
             last=compiled(
                 f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
@@ -128,8 +143,3 @@ class DatabaseResults:
             alone=instances.ids[instances.shared()],
             apart_s=apart_s,
         )
-
-
-def newest_result(connection: Connection) -> int:
-    """The highest result_id; 0 if there are no results."""
-    return connection.scalar(text("SELECT result_id FROM report_newest_result")) or 0
