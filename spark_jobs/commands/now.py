@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.contacts import contact_of
+from sam_pipeline.spark_jobs.inputs.announced import contact_of
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.runs.now import as_text, instances

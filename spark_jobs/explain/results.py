@@ -20,13 +20,13 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     count_results,
     of_excluded_hosts,
 )
-from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
+from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 NO_RESULT = "no result"
 NOT_STORED = "(its result is no longer stored)"
@@ -229,16 +229,15 @@ def read_results(
     read = ReadResults()
     results = _stored(connection, runs, instances, with_ok, at_most)
     if instances and (gone := _days_gone(connection, runs)):
-        # Slow to import.
-        from sam_pipeline.spark_jobs.inputs.archive.announced import archived_announcers
-        from sam_pipeline.spark_jobs.inputs.archive.results import find_days
+        from sam_pipeline.spark_jobs.inputs.archive import reading  # slow to import
 
         versions = {day: version for run in runs for day, version in run.archived.items()}
-        archived = find_days(archive, gone, versions)
+        archived = reading.find_days(archive, gone, versions)
         read.archived = archived.versions(gone)
-        read.announcers = archived_announcers(archived)
+        read.announcers = reading.archived_announcers(archived)
         results = [r for r in results if moment(r.measured).date() not in archived]
-        results += _archived(archived, runs, instances, with_ok)
+        found = reading.results_of_hosts(archived, {host for _, host, _ in instances})
+        results += _archived(found, runs, instances, with_ok)
     results.sort(key=lambda result: (result.measured, result.result_id), reverse=True)
     if at_most is not None and len(results) >= at_most:
         results = results[:at_most]
@@ -280,14 +279,15 @@ def _days_gone(connection: Connection, runs: Sequence[PublishedRun]) -> list[dat
 
 
 def _archived(
-    archived: Any, runs: Sequence[PublishedRun], instances: Collection[Instance], with_ok: bool
+    all_found: Iterable[Any],
+    runs: Sequence[PublishedRun],
+    instances: Collection[Instance],
+    with_ok: bool,
 ) -> Iterator[Result]:
     """The results that the archive has; without `with_ok` only those not OK, or excluded."""
-    from sam_pipeline.spark_jobs.inputs.archive.results import results_of_hosts
-
     profile = runs[-1].profile
     exclusions = [exclusion for run in runs for exclusion in run.exclusions]
-    for found in results_of_hosts(archived, {host for _, host, _ in instances}):
+    for found in all_found:
         result = Result(
             found.host_name,
             found.service_flavour,

@@ -17,7 +17,6 @@ from sam_pipeline.spark_jobs.explain.phrases import time_text
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, members, validity_of_site
-from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
@@ -27,6 +26,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     timeline,
 )
+from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 
 @dataclass(frozen=True)

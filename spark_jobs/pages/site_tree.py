@@ -37,9 +37,7 @@ from sam_pipeline.spark_jobs.explain.results import (
     read_results,
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers
-from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
-from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers, site_contacts
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.drawing.processes import collecting_less, in_processes
 from sam_pipeline.spark_jobs.pages.groups import group_views
@@ -79,6 +77,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
 from sam_pipeline.spark_jobs.runs.targets import period_targets
+from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 # The sites that a process draws, and that are in memory for each processor.
 _SITES_AT_ONCE = 20

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -60,6 +60,14 @@ class Store(Protocol):
 
     def source(self) -> DataSource:
         """How data files are opened."""
+
+
+OpenArchive = Callable[[], Store | None]
+"""Opens the archive if a day is wanted from it; returns None if none is configured."""
+
+
+def no_archive() -> None:
+    return None
 
 
 class LocalStore:

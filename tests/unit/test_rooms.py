@@ -138,13 +138,13 @@ spark_jobs.compute.cluster: $REPORTS | pyspark py4j
 spark_jobs.compute: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs $DATABASE sql.archive | sqlalchemy psycopg2 numpy pyarrow pyspark
 spark_jobs.explain: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
-  spark_jobs.runs $DATABASE | sqlalchemy
+  spark_jobs.runs $DATABASE sql.archive.store | sqlalchemy
 spark_jobs.exports: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs $DATABASE | sqlalchemy pyarrow
 spark_jobs.explain.incidents: spark_jobs.rules spark_jobs.runs spark_jobs.explain
-  spark_jobs.inputs.archive.opening | sqlalchemy
+  sql.archive.store | sqlalchemy
 spark_jobs.pages: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs
-  spark_jobs.explain spark_jobs.exports $DATABASE | sqlalchemy jinja2
+  spark_jobs.explain spark_jobs.exports $DATABASE sql.archive.store | sqlalchemy jinja2
 spark_jobs.command_line: $REPORTS spark_jobs.rules spark_jobs.runs spark_jobs.exports $DATABASE
 spark_jobs.commands: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages

@@ -21,8 +21,12 @@ from sam_pipeline.spark_jobs.compute.sources.archive_slices import (
 )
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Announced
-from sam_pipeline.spark_jobs.inputs.archive.announced import read_archived
-from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays, archive_error
+from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
+from sam_pipeline.spark_jobs.inputs.archive.reading import (
+    archive_error,
+    files_of,
+    read_archived,
+)
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_number, day_start
 from sam_pipeline.sql.archive.manifest import RESULTS
@@ -58,7 +62,7 @@ class ArchiveSource:
                     and exclusion.touches(start - 1, start + DAY_S)
                 ]
             ]
-            for file in self._archived.files(day, RESULTS)
+            for file in files_of(self._archived, day, RESULTS)
         ]
         if self._files:
             self._run.progress.stage("looking at the files of the archive")

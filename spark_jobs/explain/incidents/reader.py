@@ -24,7 +24,6 @@ from sam_pipeline.spark_jobs.explain.results import (
     read_results,
 )
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
-from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -35,6 +34,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     timeline,
 )
+from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 
 def read_incidents(

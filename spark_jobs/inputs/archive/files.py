@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
 from sam_pipeline.sql.archive.data_source import DataSource
 
 MISSING, REFUSED, DAMAGED, AWAY = "missing", "refused", "damaged", "away"
@@ -43,9 +46,6 @@ def opened_parquet(
     Raises:
         UnreadableFile: it cannot be read, in the block either, or it is another file.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]  # slow to import
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
     path = source.path(file.name)
     try:
         with source.filesystem().open_input_file(path) as content:
