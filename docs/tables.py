@@ -29,9 +29,9 @@ from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherCon
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records.classes import MessageClass
-from sam_pipeline.spark_jobs.profiles import keys
+from sam_pipeline.spark_jobs.profiles import reader
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
-from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
+from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
 from sam_pipeline.sql.imports.feed_config import FeedConfig
@@ -57,7 +57,7 @@ def profile_keys() -> str:
                 REQUIRED if key.required else _toml(key.default),
                 key.description,
             )
-            for path, key in keys.KEYS.items()
+            for path, key in reader.KEYS.items()
         ),
     )
 

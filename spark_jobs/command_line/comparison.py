@@ -8,8 +8,7 @@ from datetime import date
 
 from sam_pipeline.spark_jobs.rules.figures import Figure, Miss
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import added_up
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from typing import Any
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.command_line.arguments import time_or_none
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, seconds_columns
-from sam_pipeline.spark_jobs.rules.bad_months import IN_A_ROW, ends_bad_row, is_bad
 from sam_pipeline.spark_jobs.rules.days import month_of
-from sam_pipeline.spark_jobs.rules.figures import Miss
+from sam_pipeline.spark_jobs.rules.figures import IN_A_ROW, Miss, ends_bad_row, is_bad
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, rounded, short
 from sam_pipeline.spark_jobs.runs.months import MonthFigure
 from sam_pipeline.spark_jobs.runs.published import Names, days_not_computed
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from sam_pipeline.spark_jobs.rules.days import day_start, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.spark_jobs.runs.due import horizon
-from sam_pipeline.spark_jobs.runs.exclusion_effect import days_made_due, effect
+from sam_pipeline.spark_jobs.runs.exclusions import days_made_due, effect
 from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database

@@ -67,7 +67,7 @@ def run_explain(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
     from sam_pipeline.spark_jobs.explain.ticket import ticket
     from sam_pipeline.spark_jobs.inputs.announced import contact_of
-    from sam_pipeline.spark_jobs.runs.targets import period_targets
+    from sam_pipeline.spark_jobs.runs.summary import period_targets
 
     period = requested_period(args)
     several = period.first != period.last

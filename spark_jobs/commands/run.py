@@ -24,8 +24,8 @@ from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import only_changed, requested_reports
-from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database

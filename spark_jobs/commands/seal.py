@@ -22,9 +22,9 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import moment, month_of
-from sam_pipeline.spark_jobs.runs.changes.month_effect import candidate_effects, shown
-from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.changes import candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.published import published_reports
+from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.spark_jobs.runs.seal import (
     Seal,
     complete_reports,

@@ -24,9 +24,8 @@ from sam_pipeline.spark_jobs.command_line.months import MonthTable
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.in_words import own_targets
-from sam_pipeline.spark_jobs.rules.bad_months import months_in_a_row
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
-from sam_pipeline.spark_jobs.rules.figures import Figure
+from sam_pipeline.spark_jobs.rules.figures import Figure, months_in_a_row
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
 from sam_pipeline.spark_jobs.runs.months import month_figures
@@ -38,8 +37,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     until_of,
 )
 from sam_pipeline.spark_jobs.runs.seal import waiting
-from sam_pipeline.spark_jobs.runs.summary import period_figures
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER

@@ -45,7 +45,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     require_site,
 )
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_targets
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database

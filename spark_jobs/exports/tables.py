@@ -21,8 +21,7 @@ from sam_pipeline.spark_jobs.rules.levels import (
 )
 from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.published import PublishedRun
-from sam_pipeline.spark_jobs.runs.summary import period_figures
-from sam_pipeline.spark_jobs.runs.targets import period_targets
+from sam_pipeline.spark_jobs.runs.summary import period_figures, period_targets
 
 BATCH_ROWS = 50_000
 

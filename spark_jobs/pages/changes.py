@@ -20,8 +20,7 @@ from sam_pipeline.spark_jobs.rules.days import as_day
 from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.levels import SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, Seconds, rounded
-from sam_pipeline.spark_jobs.runs.changes.month_effect import seconds_in
-from sam_pipeline.spark_jobs.runs.changes.reasons import changed_announcements
+from sam_pipeline.spark_jobs.runs.changes import changed_announcements, seconds_in
 from sam_pipeline.spark_jobs.runs.published import totals
 
 # The view report_change lists them all.

@@ -19,13 +19,11 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page, slug
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Figure
-from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
+from sam_pipeline.spark_jobs.rules.figures import Figure, Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP
 from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, group_means
 
 
 @dataclass(frozen=True)

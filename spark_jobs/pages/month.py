@@ -28,8 +28,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
-from sam_pipeline.spark_jobs.runs.summary import added_up
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up
 
 
 @dataclass(frozen=True)

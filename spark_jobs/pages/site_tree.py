@@ -58,8 +58,8 @@ from sam_pipeline.spark_jobs.pages.writer import (
 )
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
-from sam_pipeline.spark_jobs.runs.digest import month_digest
 from sam_pipeline.spark_jobs.runs.months import (
+    month_digest,
     published_months,
     report_history,
     sites_in_bad_row,
@@ -76,7 +76,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     timeline,
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
-from sam_pipeline.spark_jobs.runs.targets import period_targets
+from sam_pipeline.spark_jobs.runs.summary import period_targets
 from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 # The sites that a process draws, and that are in memory for each processor.

@@ -1,22 +1,99 @@
-"""Turns the document of a profile into a Profile, and finds all its problems."""
+"""Turns the document of a profile into a Profile, and finds all its problems; here are the keys."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from sam_pipeline.schema.settings.toml_lines import KeyPath
-from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
-from sam_pipeline.spark_jobs.profiles.problems import Problems, is_downtime_kind, shown
-from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile
-from sam_pipeline.spark_jobs.profiles.target_tables import TargetReader
-from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
+from sam_pipeline.spark_jobs.profiles.problems import Problems, Table, is_downtime_kind, shown
+from sam_pipeline.spark_jobs.profiles.profile import (
+    OFF,
+    Flavour,
+    Function,
+    Profile,
+    Range,
+    Threshold,
+)
+from sam_pipeline.spark_jobs.profiles.thresholds import read_range
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
 MAX_VALIDITY_S = 2**31 - 1
 _DURATION = re.compile("([1-9][0-9]{0,5})([mhd])")
+
+ANY = ""  # host or flavour
+
+
+class ProfileKey(NamedTuple):
+    """A key: its description for the documentation, and its default."""
+
+    description: str
+    default: Any = None
+    required: bool = False
+
+
+KEYS = {
+    "name": ProfileKey("the name of the report, as in `--report`", required=True),
+    "validity_s": ProfileKey('whole seconds, or `"off"`: [validity](#validity)', required=True),
+    "metrics_operation": ProfileKey(
+        "combines the metrics of an endpoint: [states](#from-metrics-to-a-site)", "AND"
+    ),
+    "functions_operation": ProfileKey("combines the functions of a site", "AND"),
+    "vo": ProfileKey("only results of this VO count: [VO](#vo)"),
+    "fqan": ProfileKey("only results of this FQAN count"),
+    "downtimes": ProfileKey(
+        "the kinds of downtime that count: [downtimes](#downtimes)", ["SCHEDULED/OUTAGE"]
+    ),
+    "notice": ProfileKey(
+        'how long before its start a downtime must be announced to count as scheduled, as `"24h"`:'
+        " [downtimes](#downtimes)"
+    ),
+    "sites": ProfileKey(
+        'patterns for names of sites, as `["T1_*"]`; others are not expected: [sites](#sites)'
+    ),
+    "groups": ProfileKey(
+        'patterns for `TYPE/NAME` of groups whose members are expected, as `["tier/1"]`'
+    ),
+    "flavours.NAME.metrics": ProfileKey(
+        "the metrics of its endpoints, at least one", required=True
+    ),
+    "flavours.NAME.endpoints_operation": ProfileKey(
+        "combines the endpoints of this flavour at a site", "OR"
+    ),
+    "functions.NAME.flavours": ProfileKey(
+        "flavours of the profile; without `functions`, each flavour is a function of its own name"
+    ),
+    "functions.NAME.flavours_operation": ProfileKey("combines its flavours at a site", "OR"),
+    "validity.METRIC": ProfileKey("overrides `validity_s` for this metric"),
+    "targets.availability": ProfileKey("[targets](#targets), in percent", Targets.availability),
+    "targets.reliability": ProfileKey("in percent", Targets.reliability),
+    "targets.unknown": ProfileKey("a maximum, in percent", Targets.unknown),
+    "targets.coverage": ProfileKey("in percent, of groups", Targets.coverage),
+    "targets.groups.TYPE.NAME": ProfileKey(
+        "targets of the sites of a group, and of the group: [by group and site](#by-group-and-site)"
+    ),
+    "targets.sites.NAME": ProfileKey("targets of a site"),
+    "thresholds.metric": ProfileKey("the metric of a [threshold](#thresholds)", required=True),
+    "thresholds.label": ProfileKey("the label of a value in its performance data", required=True),
+    "thresholds.warning": ProfileKey("a range; `warning`, `critical` or both are required"),
+    "thresholds.critical": ProfileKey("a range"),
+    "thresholds.host": ProfileKey("only for this host"),
+    "thresholds.flavour": ProfileKey("only for this flavour"),
+    "operations.NAME.table": ProfileKey(
+        "[a table of your own](#a-table-of-your-own)", required=True
+    ),
+}
+
+
+def names(table: str = "") -> list[str]:
+    """The keys of a table such as `flavours.NAME`; by default, those at the top of the file."""
+    prefix = f"{table}." if table else ""
+    paths = [path.removeprefix(prefix) for path in KEYS if path.startswith(prefix)]
+    return list(dict.fromkeys(path.split(".")[0] for path in paths))
 
 
 class ProfileReader:
@@ -58,7 +135,6 @@ class ProfileReader:
             self._problems.add(("downtimes",), message)
             downtimes = []
 
-        targets = TargetReader(document, self._problems)
         profile = Profile(
             name=name,
             validity_s=validity_s,
@@ -70,9 +146,7 @@ class ProfileReader:
             functions_operation=self._operation(document, ("functions_operation",), "AND"),
             flavours=flavours,
             functions=self._functions(document, flavours),
-            targets=targets.everywhere(),
-            targets_of_groups=targets.of_groups(),
-            targets_of_sites=targets.of_sites(),
+            **read_targets(document, self._problems),
             notice_s=self._notice(document),
             sites=self._patterns(document, "sites", "patterns for names of sites"),
             groups=self._patterns(document, "groups", 'patterns "TYPE/NAME" of groups'),
@@ -165,3 +239,108 @@ class ProfileReader:
             expected = f'whole seconds from 1 to {MAX_VALIDITY_S}, or "{OFF}"'
             self._problems.add(path, f"expected {expected}, not {shown(value)}")
         return None
+
+
+def read_targets(document: Table, problems: Problems) -> dict[str, Any]:
+    """The targets of everything, of groups and of sites, as fields of a Profile."""
+    targets = problems.table(document, "targets")
+    problems.unknown_keys(targets, names("targets"), ("targets",))
+    of_all = vars(Targets())
+    of_site = [name for name in of_all if name != "coverage"]
+
+    def own(table: Table, known: Iterable[str], path: KeyPath) -> dict[str, Fraction]:
+        problems.unknown_keys(table, known, path)
+        return {
+            name: problems.percentage(table, (*path, name), Fraction())
+            for name in of_all
+            if name in table
+        }
+
+    types = problems.tables(targets, "targets", "groups")
+    return {
+        "targets": Targets(
+            **{
+                name: problems.percentage(targets, ("targets", name), default)
+                for name, default in of_all.items()
+            }
+        ),
+        "targets_of_groups": {
+            (of_type, name): own(table, of_all, ("targets", "groups", of_type, name))
+            for of_type in types
+            for name, table in problems.tables(types, "targets", "groups", of_type).items()
+        },
+        "targets_of_sites": {
+            site: own(table, of_site, ("targets", "sites", site))
+            for site, table in problems.tables(targets, "targets", "sites").items()
+        },
+    }
+
+
+def read_thresholds(
+    document: Mapping[str, Any], flavours: Collection[Flavour], problems: Problems
+) -> tuple[Threshold, ...]:
+    """The rules of a profile; adds their problems to `problems`."""
+    tables = document.get("thresholds", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        problems.add(("thresholds",), "expected tables [[thresholds]]")
+        return ()
+    # The metrics of each flavour, and all of them under ANY.
+    metrics = {flavour.name: frozenset(flavour.metrics) for flavour in flavours}
+    metrics[ANY] = frozenset().union(*metrics.values())
+    rules: dict[tuple[str, ...], tuple[KeyPath, Threshold]] = {}
+    for number, table in enumerate(tables, 1):
+        path = ("thresholds", number)
+        rule = _threshold(table, path, metrics, problems)
+        selector = (rule.metric_name, rule.label, rule.host_name, rule.service_flavour)
+        if selector in rules and all(selector[:2]):
+            line = problems.line(rules[selector][0])
+            other = f"the rule in line {line}" if line else "another rule"
+            problems.add(path, f"same metric, label, host and flavour as {other}")
+        rules.setdefault(selector, (path, rule))
+    return tuple(rule for _, rule in rules.values())
+
+
+def _threshold(
+    table: Mapping[str, Any],
+    path: KeyPath,
+    metrics: Mapping[str, frozenset[str]],
+    problems: Problems,
+) -> Threshold:
+    """One rule; `metrics` has the metrics of each flavour, and all metrics under ANY."""
+    problems.unknown_keys(table, names("thresholds"), path)
+    if "warning" not in table and "critical" not in table:
+        problems.add(path, "expected warning or critical, or both")
+    host = problems.optional_name(table, (*path, "host")) or ANY
+    flavour = problems.optional_name(table, (*path, "flavour")) or ANY
+    if flavour not in metrics:
+        message = f"no flavour {flavour} in this profile{problems.hint(flavour, metrics)}"
+        problems.add((*path, "flavour"), message)
+    metric = problems.name(table, (*path, "metric"), "the metric's name")
+    if metric and metric not in metrics[ANY]:
+        message = f"no metric {metric} in this profile{problems.hint(metric, metrics[ANY])}"
+        problems.add((*path, "metric"), message)
+    elif metric and metric not in metrics.get(flavour, metrics[ANY]):
+        problems.add((*path, "metric"), f"flavour {flavour} has no metric {metric}")
+    label = problems.name(table, (*path, "label"), "a label of the performance data")
+    if len(label) > 1 and label[0] == label[-1] == "'":
+        problems.add((*path, "label"), "expected the label without its single quotes")
+    return Threshold(
+        metric_name=metric,
+        label=label,
+        warning=_range(table, (*path, "warning"), problems),
+        critical=_range(table, (*path, "critical"), problems),
+        host_name=host.lower().rstrip("."),  # as in the database
+        service_flavour=flavour,
+    )
+
+
+def _range(table: Mapping[str, Any], path: KeyPath, problems: Problems) -> Range | None:
+    key = str(path[-1])
+    if key in table:
+        try:
+            if isinstance(table[key], str):
+                return read_range(table[key])
+            problems.add(path, f'expected a range in quotes, as "10", not {shown(table[key])}')
+        except ValueError as error:
+            problems.add(path, str(error))
+    return None

@@ -1,22 +1,32 @@
-"""Exclusions (availability rule 7): add, remove and list them.
+"""Exclusions (availability rule 7): add, remove and list them, and what one affects.
 
 The database marks the days they overlap, so the next `sam-report run --due` recomputes those.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import NoExclusion, ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusion
-from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.inputs.announced import (
+    EXCLUSION_COLUMNS,
+    MONITORING_HOST,
+    WINDOW,
+    Exclusion,
+)
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, as_day, day_start, moment
+from sam_pipeline.spark_jobs.rules.levels import GROUP
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
 from sam_pipeline.sql.operations import record_operation
+from sam_pipeline.sql.topology.unknown_names import not_in_topology
 
 _INSERT = text(
     "INSERT INTO exclusion (kind, monitoring_host, metric_name, site, service_flavour, host_name,"
@@ -28,6 +38,13 @@ _REMOVE = text(
     "UPDATE exclusion SET removed_at = :now, removed_by = :who, removed_because = :reason"
     " WHERE exclusion_id = :exclusion_id AND removed_at IS NULL"
 )
+
+# The query planner is slow with long lists.
+_MAX_INSTANCES = 1000
+_TOPOLOGY = "SELECT DISTINCT site, host_name, service_flavour FROM report_topology"
+_INSTANCES = "SELECT instance_id, host_name, service_flavour, metric_name FROM report_instance"
+_MARKED = "SELECT day FROM report_changed_day WHERE change_no IS NULL"
+_LONGEST = "SELECT max(look_back) FROM report_run WHERE state = 'published'"
 
 
 @dataclass(frozen=True)
@@ -99,3 +116,102 @@ def entries(connection: Connection) -> list[ExclusionEntry]:
         )
         for row in rows
     ]
+
+
+@dataclass(frozen=True)
+class ExclusionEffect:
+    """`results` are in its time and match its names. `unknown` is a warning about a name."""
+
+    results: int
+    unknown: str | None
+
+
+def effect(
+    connection: Connection, exclusion: Exclusion, profiles: Iterable[Profile]
+) -> ExclusionEffect:
+    """The stored results that an exclusion affects.
+
+    Args:
+        profiles: a metric that one of them names is known, even if it never had a result.
+    """
+    # For a monitoring host the second of the end is excluded as well (rule 7).
+    end = exclusion.end + (exclusion.kind == MONITORING_HOST)
+    window = {"start": exclusion.start, "end": end}
+    within = WINDOW[connection.dialect.name]
+    if exclusion.kind == MONITORING_HOST:
+        rows = connection.execute(
+            text(
+                "SELECT coalesce(monitoring_host, ''), count(*) FROM report_result"
+                f" WHERE {within} GROUP BY 1"
+            ),
+            window,
+        )
+        results = {str(name): int(count) for name, count in rows}
+        host, unknown = exclusion.monitoring_host, None
+        if host not in results:
+            hint = did_you_mean(host, results)
+            unknown = f"no result in that time is from monitoring host {host}{hint and f': {hint}'}"
+        return ExclusionEffect(results.get(host, 0), unknown)
+    topology = [
+        {"siteName": site, "hostName": host, "serviceFlavour": flavour}
+        for site, host, flavour in connection.execute(text(_TOPOLOGY))
+    ]
+    instances = connection.execute(text(_INSTANCES)).all()
+    at_site = {
+        (endpoint["hostName"], endpoint["serviceFlavour"])
+        for endpoint in topology
+        if exclusion.site in ("", endpoint["siteName"])
+    }
+    chosen = [
+        number
+        for number, host, flavour, metric in instances
+        if exclusion.metric_name in ("", metric)
+        and exclusion.service_flavour in ("", flavour)
+        and exclusion.host_name in ("", host)
+        and (host, flavour) in at_site
+    ]
+    statement = text(
+        f"SELECT count(*) FROM report_result WHERE instance_id IN :instances AND {within}"
+    ).bindparams(bindparam("instances", expanding=True))
+    results_affected = sum(
+        connection.scalar(
+            statement, {"instances": chosen[first : first + _MAX_INSTANCES], **window}
+        )
+        or 0
+        for first in range(0, len(chosen), _MAX_INSTANCES)
+    )
+    metrics = {metric for *_, metric in instances}
+    metrics |= {m for profile in profiles for flavour in profile.flavours for m in flavour.metrics}
+    return ExclusionEffect(results_affected, _unknown_name(exclusion, metrics, topology))
+
+
+def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
+    """The days up to today that the exclusion touches and that wait for a run.
+
+    That of a monitoring host also touches the days after it on which its results would count.
+    """
+    is_of_host = exclusion.kind == MONITORING_HOST
+    end = exclusion.end + (1 + DAY_S if is_of_host else 0)
+    marked = map(as_day, connection.scalars(text(_MARKED)))
+    days = {
+        day for day in marked if day_start(day) < end and day_start(day) + DAY_S > exclusion.start
+    }
+    if is_of_host:
+        later = range(connection.scalar(text(_LONGEST)) or 1)
+        days |= {day + timedelta(days=number) for day in days for number in later}
+    return sorted(day for day in days if day <= datetime.now(UTC).date())
+
+
+def _unknown_name(
+    exclusion: Exclusion, metrics: Iterable[str], topology: Sequence[dict[str, str]]
+) -> str | None:
+    """A warning about the metric, or else the site, host or flavour, if it is unknown."""
+    if exclusion.kind != GROUP and exclusion.metric_name not in metrics:
+        hint = did_you_mean(exclusion.metric_name, metrics)
+        return f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
+    names = {
+        "siteName": exclusion.site,
+        "hostName": exclusion.host_name,
+        "serviceFlavour": exclusion.service_flavour,
+    }
+    return not_in_topology({key: name for key, name in names.items() if name}, topology)

@@ -1,28 +1,48 @@
-"""The published figures of sites and groups, month by month."""
+"""The published figures of sites and groups by month, and a digest of all of a month."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
-from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
+from sam_pipeline.spark_jobs.rules.figures import (
+    Figure,
+    ends_bad_row,
+    figure_of,
+    is_bad,
+    months_in_a_row,
+)
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
-from sam_pipeline.spark_jobs.runs.published import Names, second_or_none
-from sam_pipeline.spark_jobs.runs.targets import period_targets
+from sam_pipeline.spark_jobs.runs.published import Names, as_moment, second_or_none
+from sam_pipeline.spark_jobs.runs.summary import period_targets
 
 _COLUMNS = {
     SITE: SECONDS,
     GROUP: ("availability", "reliability", "sites_expected", "sites_known"),
 }
+
+_PROGRAM = Path(__file__).parents[1]
+_SOURCES = ("*.py", "*.html", "*.css", "*.js")
+_PUBLISHED = (
+    "SELECT report, day, run_id, input_digest, finished_at FROM report_run"
+    " WHERE state = 'published' AND (report = :report AND day BETWEEN :since AND :last"
+    " OR day BETWEEN :first AND :last) ORDER BY report, day"
+)
+_CANDIDATES = (
+    "SELECT day, run_id FROM report_candidate"
+    " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
+)
 
 
 @dataclass(frozen=True)
@@ -142,3 +162,31 @@ def published_months(connection: Connection) -> list[tuple[str, date]]:
         text("SELECT DISTINCT report, day FROM report_run WHERE state = 'published'")
     )
     return sorted({(report, month_of(as_day(day)).first) for report, day in days})
+
+
+def month_digest(
+    connection: Connection, report: str, month: Period, year: Period, *others: object
+) -> str:
+    """The digest of the inputs of a month's pages.
+
+    These are this program, the runs of the report in the `year` up to the month, those of other
+    reports in the month, its candidates, and `others`, which are compared by their `repr`.
+    """
+    parameters = {"report": report, **month.bounds, "since": str(year.first)}
+    digest = hashlib.sha256(_program_digest())
+    for name, day, run_id, inputs, finished_at in connection.execute(text(_PUBLISHED), parameters):
+        at = finished_at and as_moment(finished_at).timestamp()
+        digest.update(repr((name, str(day), run_id, inputs, at)).encode())
+    for day, run_id in connection.execute(text(_CANDIDATES), parameters):
+        digest.update(repr((str(day), run_id)).encode())
+    digest.update(repr(others).encode())
+    return digest.hexdigest()
+
+
+@cache
+def _program_digest() -> bytes:
+    """The digest of this program: another version may write other pages from the same figures."""
+    digest = hashlib.sha256()
+    for path in sorted(path for kind in _SOURCES for path in _PROGRAM.rglob(kind)):
+        digest.update(path.read_bytes())
+    return digest.digest()

@@ -19,8 +19,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, record
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, in_ranges
-from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Figure, Member, figure_of
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 

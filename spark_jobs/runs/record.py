@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
@@ -26,11 +26,12 @@ from sam_pipeline.spark_jobs.errors import AnotherRun
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import moment
-from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
+from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.changes.figures import note_changes
+from sam_pipeline.spark_jobs.runs.changes import note_changes
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.one_at_a_time import one_at_a_time
 from sam_pipeline.sql.errors import SqlError
 
 REPORT_TABLES = (
@@ -272,3 +273,21 @@ def _is_sqlite(connection: Connection) -> bool:
 
 def _sha256(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@contextmanager
+def run_lock(engine: Engine, reports: Iterable[str], warn: Callable[[str], None]) -> Iterator[None]:
+    """Keep other processes from computing or sealing these reports during the block.
+
+    If it has to wait, it warns once, with the holder of the lock.
+
+    Raises:
+        DatabaseAway: the database cannot be reached.
+    """
+
+    def waiting(report: str, by: str) -> None:
+        warn(f"report {report}: another run is under way{by}: waiting for it to end")
+
+    locks = {report: f"sam report {report}" for report in sorted(set(reports))}
+    with one_at_a_time(engine, locks, "sam-report run", "report.lock", waiting):
+        yield

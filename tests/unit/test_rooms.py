@@ -131,8 +131,8 @@ spark_jobs.runs.origin: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs
   spark_jobs.runs.due sql.archive sql.errors | sqlalchemy
 spark_jobs.runs: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs $DATABASE
   sql.operations | sqlalchemy
-spark_jobs.runs.exclusion_effect: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
-  spark_jobs.runs $DATABASE sql.topology | sqlalchemy
+spark_jobs.runs.exclusions: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
+  spark_jobs.runs $DATABASE sql.operations sql.topology | sqlalchemy
 # py4j comes with pyspark and raises its errors.
 spark_jobs.compute.cluster: $REPORTS | pyspark py4j
 spark_jobs.compute: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs

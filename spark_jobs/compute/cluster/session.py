@@ -1,7 +1,8 @@
 """Spark without SQL, on one machine or a cluster; nothing of it stays behind.
 
 On one machine all its files are in one temporary directory, so at the end Java is killed, which
-takes no time, and the directory is removed.
+takes no time, and the directory is removed. Jobs are watched: their progress is shown, and one that
+no worker takes is ended.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ from sam_pipeline.spark_jobs.compute.cluster.start import (
 from sam_pipeline.spark_jobs.errors import SparkFailed
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+LOOK_S = 0.5
+FIRST_WARNING_S = 10.0
+NEXT_WARNING_S = 60.0
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -144,13 +150,6 @@ def _end(starting: Future[SparkContext], starter: Starter, files: str) -> None:
 def _ignore_signals() -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-LOOK_S = 0.5
-FIRST_WARNING_S = 10.0
-NEXT_WARNING_S = 60.0
-
-logger = logging.getLogger(__name__)
 
 
 class Tasks(NamedTuple):

@@ -1,4 +1,4 @@
-"""Starts Spark: its settings, Java, and the context."""
+"""Starts Spark: its settings, Java and what that prints, and the context."""
 
 from __future__ import annotations
 
@@ -41,6 +41,25 @@ LOCAL_ENVIRONMENT = ("SPARK_LOCAL_IP", "127.0.0.1")
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties").as_uri()
 _LOCAL_DIR = "spark.local.dir"
+
+# The message of an exception of Java or Python, until the next one or the frames of its stack.
+_EXCEPTION = r"[\w.$]*(?:Error|Exception)(?:: |$)"
+_CAUSE = re.compile(
+    rf'^(?:Caused by: |: |Exception in thread "[^"]*" )?{_EXCEPTION}'
+    rf"(\S.*(?:\n(?!\s|Caused by: |{_EXCEPTION}).+)*)",
+    re.MULTILINE,
+)
+_STACK = re.compile(
+    rf"^(?:\s+at |\s+\.\.\. \d+ |Caused by: |Exception in thread |{_EXCEPTION})", re.MULTILINE
+)
+_NO_SPACE = ("No space left on device", "Disk quota exceeded", "Failed to create a temp directory")
+STANDALONE = "spark://"
+TIMEOUT_S = 10.0
+# Lines that the JVM and Spark print before they read any log configuration.
+_NOISE = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging")
+# Java says this after the reason why it does not start.
+_FAREWELL = ("Error: Could not create the Java Virtual Machine", "Error: A fatal exception has")
+logger = logging.getLogger(__name__)
 
 
 class Starter:
@@ -143,19 +162,6 @@ def local_directories(context: SparkContext) -> list[str]:
         return [str(context.getConf().get(_LOCAL_DIR) or "/tmp")]
 
 
-# The message of an exception of Java or Python, until the next one or the frames of its stack.
-_EXCEPTION = r"[\w.$]*(?:Error|Exception)(?:: |$)"
-_CAUSE = re.compile(
-    rf'^(?:Caused by: |: |Exception in thread "[^"]*" )?{_EXCEPTION}'
-    rf"(\S.*(?:\n(?!\s|Caused by: |{_EXCEPTION}).+)*)",
-    re.MULTILINE,
-)
-_STACK = re.compile(
-    rf"^(?:\s+at |\s+\.\.\. \d+ |Caused by: |Exception in thread |{_EXCEPTION})", re.MULTILINE
-)
-_NO_SPACE = ("No space left on device", "Disk quota exceeded", "Failed to create a temp directory")
-
-
 def cause(text: str) -> str:
     """The innermost cause, which a trace of Java or Python prints last."""
     causes = _CAUSE.findall(text) or text.splitlines() or ["unknown"]
@@ -183,10 +189,6 @@ def failure(what: str, error: Exception, directories: Sequence[str]) -> SparkFai
     return SparkFailed(f"{what}: {innermost}", innermost)
 
 
-STANDALONE = "spark://"
-TIMEOUT_S = 10.0
-
-
 def require_master(url: str) -> None:
     """Check that a master listens, if `url` is one of a standalone cluster.
 
@@ -208,14 +210,6 @@ def require_master(url: str) -> None:
             reason = (error.strerror or str(error)).lower()
             failures.append(f"{address}: {reason}")
     raise SparkFailed(f"no Spark master answers: {'; '.join(failures)}")
-
-
-# Lines that the JVM and Spark print before they read any log configuration.
-_NOISE = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging")
-# Java says this after the reason why it does not start.
-_FAREWELL = ("Error: Could not create the Java Virtual Machine", "Error: A fatal exception has")
-
-logger = logging.getLogger(__name__)
 
 
 class JavaOutput:

@@ -8,7 +8,7 @@ from datetime import date
 
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
 from sam_pipeline.spark_jobs.rules.days import Period, moment
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun
 
 

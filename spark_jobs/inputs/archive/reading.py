@@ -34,7 +34,7 @@ from sam_pipeline.spark_jobs.inputs.archive.files import (
     opened_parquet,
 )
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
 from sam_pipeline.sql.archive.manifest import (
     DOWNTIMES,

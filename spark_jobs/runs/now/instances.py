@@ -18,8 +18,8 @@ from sam_pipeline.spark_jobs.inputs.announced import Announced, Membership, memb
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
-from sam_pipeline.spark_jobs.rules.groups import Member
-from sam_pipeline.spark_jobs.runs.now.report_now import of_site
+from sam_pipeline.spark_jobs.rules.figures import Member
+from sam_pipeline.spark_jobs.runs.now.folding import of_site
 from sam_pipeline.spark_jobs.runs.published import second_of
 
 # Where results never expire: a report looks back no further.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import month_of
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.support.reports.database import DAY, Grid, profile

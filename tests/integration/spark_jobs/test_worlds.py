@@ -23,8 +23,7 @@ from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
-from sam_pipeline.spark_jobs.runs.now.folding import ThingNow
-from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
+from sam_pipeline.spark_jobs.runs.now.folding import ThingNow, read_sites_folded
 from sam_pipeline.spark_jobs.runs.origin import Origin
 from sam_pipeline.sql.archive.store import LocalStore
 from sam_pipeline.sql.archive.writing import results as writing_results

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
-from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
+from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, FIGURE_NAMES, METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Segment

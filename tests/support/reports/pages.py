@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets
 from sam_pipeline.sql.database.engine import writing
 from tests.support.reports.database import Grid, profile
 from tests.support.reports.month import (

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.rules.levels import (
     ALL_NAMES,
     ENDPOINT,

@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import day_start
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.commands import Answer
 from tests.support.database.dialects import only_on

@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.pages.writer import PageFiles, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets
 from sam_pipeline.sql.database.engine import name_of, writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.reports import bad_month

@@ -180,7 +180,7 @@ def test_a_late_result_makes_each_report_due_for_as_many_days_as_it_looked_back(
 TIMEOUT_S = 60
 HOLD = """
 import sys
-from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.sql.database.engine import make_engine
 
 with run_lock(make_engine(sys.argv[1]), sys.argv[2:], print):

@@ -20,8 +20,7 @@ from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
-from sam_pipeline.spark_jobs.rules.figures import Figure
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Figure, Member
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures

@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.inputs.observed import percentile
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.figures import Member
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)

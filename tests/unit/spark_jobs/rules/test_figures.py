@@ -8,8 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
-from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
+from sam_pipeline.spark_jobs.rules.figures import (
+    Figure,
+    Targets,
+    ends_bad_row,
+    is_bad,
+    months_in_a_row,
+)
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
 from sam_pipeline.spark_jobs.rules.shares import Integers, availability, reliability
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES

@@ -1,0 +1,314 @@
+"""How a recomputed day differs from the figures published before, and why.
+
+A run compares digests of its inputs with those of the run before, for the whole day. A change of
+the profile, of the software or of the end of the data concerns every figure. The others are traced:
+an endpoint that came or went, a downtime or an exclusion that is new, gone or different, and the
+timelines of metrics, which follow from results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.schema.program.command import to_json
+from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
+    Downtime,
+    Exclusion,
+    recorded_downtime,
+)
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
+from sam_pipeline.spark_jobs.rules.levels import (
+    FIGURES,
+    FUNCTION,
+    GROUP,
+    METRIC,
+    NAMES,
+    SECONDS,
+    SITE,
+    WITH_FIGURES,
+)
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
+from sam_pipeline.spark_jobs.runs.published import totals
+
+INPUTS = {
+    "results_digest": ("results changed", "the results that count: some arrived late, or are gone"),
+    "topology_digest": ("topology changed", "the endpoints or groups expected on that day"),
+    "downtimes_digest": ("downtimes changed", "the announced downtimes that count"),
+    "exclusions_digest": ("exclusions changed", "the exclusions that overlap the day"),
+    "profile_digest": ("profile changed", "the content of the profile, not only its layout"),
+    "until": ("the day went on", "the end of the data: the earlier run saw an open day"),
+    "software_version": ("software changed", "the version of these programs"),
+}
+"""The inputs of a run: the reason to record if one differs, and what differs then."""
+OTHERWISE = ("computed differently", "none of these: please report it as a bug")
+
+Names = tuple[str, ...]
+_Endpoint = tuple[str, str, str]
+_Timelines = Mapping[_Endpoint, Mapping[str, Collection[tuple[str, ...]]]]
+"""The segments (start, end, status) of each metric of each endpoint."""
+RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = (
+    "results_digest",
+    "topology_digest",
+    "downtimes_digest",
+    "exclusions_digest",
+)
+TRACED = (RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS)
+"""The inputs whose effect is traced, by the columns of their digests."""
+_ANNOUNCED = "SELECT downtimes, exclusions FROM report_run WHERE run_id = :run_id"
+_METRICS = (
+    "SELECT site, service_flavour, host_name, metric_name, start_time, end_time, status"
+    f" FROM timeline_segment WHERE run_id = :run_id AND level = '{METRIC}'"
+)
+
+
+def note_changes(connection: Connection, old: int, new: int, profile: Profile) -> int:
+    """Record each figure that differs between two runs of a day, and return how many do.
+
+    The reasons of a figure are the inputs that may have changed it.
+    """
+    statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
+    old_inputs, new_inputs = (
+        connection.execute(statement, {"run_id": run_id}).mappings().one() for run_id in (old, new)
+    )
+    changed = [name for name in INPUTS if old_inputs[name] != new_inputs[name]]
+    traced: TracedChanges | None = None
+    rows = []
+    for level in WITH_FIGURES:
+        width = len(NAMES[level])
+        columns = ", ".join((*NAMES[level], *FIGURES))
+        of_level = text(
+            f"SELECT {columns} FROM figure WHERE run_id = :run_id AND level = '{level}'"
+        )
+        before, after = (
+            {
+                tuple(row[:width]): tuple(row[width:])
+                for row in connection.execute(of_level, {"run_id": run_id})
+            }
+            for run_id in (old, new)
+        )
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key):
+                # With a single reason there is nothing to trace.
+                if len(changed) > 1 and traced is None:
+                    traced = TracedChanges(connection, old, new, profile)
+                names = json.dumps(dict(zip(NAMES[level], key, strict=True)), ensure_ascii=False)
+                rows.append(
+                    {
+                        "run_id": new,
+                        "old_run_id": old,
+                        "level": level,
+                        "names": names,
+                        "old": _as_json(before.get(key)),
+                        "new": _as_json(after.get(key)),
+                        "reason": _reason(changed, traced, level, key),
+                    }
+                )
+    if rows:
+        connection.execute(
+            text(
+                "INSERT INTO report_change_row"
+                " (run_id, old_run_id, level, names, old, new, reason)"
+                " VALUES (:run_id, :old_run_id, :level, :names, :old, :new, :reason)"
+            ),
+            rows,
+        )
+    return len(rows)
+
+
+def _reason(
+    changed: Sequence[str], traced: TracedChanges | None, level: str, names: tuple[str, ...]
+) -> str:
+    """The reasons of one figure, of the inputs that changed on its day."""
+    here = changed
+    if traced is not None:
+        found = traced.changed(level, names)
+        # What cannot be traced any further stays a reason of every figure.
+        here = [name for name in changed if name not in TRACED or name in found] or changed
+    # The same inputs give the same figures.
+    return ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0]
+
+
+def _as_json(figures: tuple[Any, ...] | None) -> str | None:
+    return None if figures is None else to_json(dict(zip(FIGURES, figures, strict=True)))
+
+
+class DowntimeDifference(NamedTuple):
+    """A downtime that only the newer, or only the older of two runs has read."""
+
+    announcement: Downtime
+    is_new: bool
+
+
+class ExclusionDifference(NamedTuple):
+    """An exclusion that only the newer, or only the older of two runs has read."""
+
+    announcement: Exclusion
+    is_new: bool
+
+
+class TracedChanges:
+    """Two runs of a day, compared below the figures."""
+
+    def __init__(self, connection: Connection, old: int, new: int, profile: Profile) -> None:
+        self._profile = profile
+        self._old, self._new = (_timelines(connection, run_id) for run_id in (old, new))
+        downtimes, exclusions = changed_announcements(connection, old, new)
+        self._downtimes = [change.announcement for change in downtimes]
+        self._exclusions = [change.announcement for change in exclusions]
+        self._endpoints: dict[str, set[_Endpoint]] = {}
+        for endpoint in chain(self._old, self._new):
+            self._endpoints.setdefault(endpoint[0], set()).add(endpoint)
+
+    def changed(self, level: str, names: Names) -> set[str]:
+        """The traced inputs that may have changed a figure."""
+        flavours: Collection[str] | None = None
+        if level == FUNCTION:
+            flavours = next((f.flavours for f in self._profile.functions if f.name == names[1]), ())
+        elif level != SITE:
+            flavours = (names[1],)
+        below = [
+            endpoint
+            for endpoint in sorted(self._endpoints.get(names[0], ()))
+            if (flavours is None or endpoint[1] in flavours)
+            and (len(names) < len(endpoint) or endpoint == names)
+        ]
+        if not below:  # nothing to trace
+            return set(TRACED)
+        changed = set()
+        if any((endpoint in self._old) != (endpoint in self._new) for endpoint in below):
+            changed.add(TOPOLOGY)
+        if any(
+            downtime.counted(self._profile)
+            and any(downtime.covers(*endpoint) for endpoint in below)
+            for downtime in self._downtimes
+        ):
+            changed.add(DOWNTIMES)
+        if any(self._excludes(exclusion, level, names, below) for exclusion in self._exclusions):
+            changed.add(EXCLUSIONS)
+        if any(self._different_metrics(endpoint, besides=self._exclusions) for endpoint in below):
+            changed.add(RESULTS)
+        return changed
+
+    def _excludes(
+        self, exclusion: Exclusion, level: str, names: Names, below: Iterable[_Endpoint]
+    ) -> bool:
+        if exclusion.kind == GROUP:
+            return level == SITE and exclusion.site == names[0]
+        if exclusion.kind == MONITORING_HOST:
+            # Its results came from anywhere: where they counted, a metric differs.
+            return any(self._different_metrics(endpoint) for endpoint in below)
+        return any(
+            exclusion.covers(*endpoint)
+            and exclusion.metric_name in self._profile.metrics_of(endpoint[1])
+            for endpoint in below
+        )
+
+    def _different_metrics(
+        self, endpoint: _Endpoint, besides: Iterable[Exclusion] = ()
+    ) -> set[str]:
+        """The metrics whose timelines differ, without those that exclusions explain."""
+        old, new = self._old.get(endpoint, {}), self._new.get(endpoint, {})
+        if not old or not new:
+            return set()
+        explained = {e.metric_name for e in besides if e.kind == METRIC and e.covers(*endpoint)}
+        return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} - (
+            explained
+        )
+
+
+def changed_announcements(
+    connection: Connection, old: int, new: int
+) -> tuple[list[DowntimeDifference], list[ExclusionDifference]]:
+    """The downtimes and exclusions that only one of two runs has read, those of the old one first.
+
+    One that was changed is listed twice.
+    """
+    before, after = (
+        connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one() for run_id in (old, new)
+    )
+    downtimes, exclusions = (
+        [
+            *((row, False) for row in of_old if row not in of_new),
+            *((row, True) for row in of_new if row not in of_old),
+        ]
+        for of_old, of_new in zip(map(json.loads, before), map(json.loads, after), strict=True)
+    )
+    return (
+        [DowntimeDifference(recorded_downtime(row), is_new) for row, is_new in downtimes],
+        [ExclusionDifference(Exclusion(**row), is_new) for row, is_new in exclusions],
+    )
+
+
+def _timelines(connection: Connection, run_id: int) -> _Timelines:
+    timelines: dict[_Endpoint, dict[str, set[tuple[str, ...]]]] = {}
+    for site, flavour, host, metric, start, end, status in connection.execute(
+        text(_METRICS), {"run_id": run_id}
+    ):
+        of_endpoint = timelines.setdefault((site, flavour, host), {})
+        of_endpoint.setdefault(metric, set()).add((str(start), str(end), status))
+    return timelines
+
+
+@dataclass(frozen=True)
+class MonthEffect:
+    """The figure of a site over the month, without and with the changes of some days."""
+
+    site: str
+    before: Figure
+    after: Figure
+
+
+def candidate_effects(connection: Connection, report: str, month: Period) -> list[MonthEffect]:
+    """The sites whose figures of the month the candidates would change, ordered by name."""
+    rows = connection.execute(
+        text(
+            "SELECT h.names, h.old, h.new FROM report_candidate AS c"
+            " JOIN report_change AS h ON h.run_id = c.run_id"
+            f" WHERE c.report = :report AND c.day BETWEEN :first AND :last AND h.level = '{SITE}'"
+        ),
+        {"report": report, **month.bounds},
+    )
+    changes: dict[str, list[tuple[Seconds, Seconds]]] = {}
+    for names, old, new in rows:
+        site = json.loads(names)["site"]
+        changes.setdefault(site, []).append((seconds_in(old), seconds_in(new)))
+    published = {
+        figure.names[0]: figure.seconds or Seconds()
+        for figure in totals(connection, report, SITE, month)
+    }
+    return month_effects(published, changes)
+
+
+def month_effects(
+    published: Mapping[str, Seconds], changes: Mapping[str, Iterable[tuple[Seconds, Seconds]]]
+) -> list[MonthEffect]:
+    """The effect of changes of days (the seconds before and after) on the sums of the month."""
+    effects = []
+    for site, of_days in sorted(changes.items()):
+        before = after = published.get(site, Seconds())
+        for old, new in of_days:
+            after = after - old + new
+        effect = MonthEffect(site, figure_of((site,), before), figure_of((site,), after))
+        if shown(effect.before) != shown(effect.after):
+            effects.append(effect)
+    return effects
+
+
+def shown(figure: Figure) -> tuple[object, ...]:
+    """Availability, reliability and the share that is not known, as they are shown."""
+    return tuple(map(rounded, (figure.availability, figure.reliability, figure.unknown)))
+
+
+def seconds_in(figures_json: str | None) -> Seconds:
+    """The seconds of a figure in `report_change`; none if there was no figure."""
+    figures = json.loads(figures_json) if figures_json else {}
+    return Seconds(*(figures.get(name, 0) for name in SECONDS))

@@ -1,1 +1,0 @@
-"""How later runs change the figures of days and months, and why."""
