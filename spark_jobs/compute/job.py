@@ -341,20 +341,15 @@ def _facts(
         of_host = excluded.get(day_number(expected.day), 0)
         ignored = {**dict(zip(REASONS, of_day.ignored, strict=True)), EXCLUDED_HOST: of_host}
         facts.append(
-            record.DayFacts(
-                day=expected.day,
+            record.DayFacts.of(
+                report.profile,
+                expected,
+                inputs.announced[expected.day].members,
+                f"{of_day.digest:016x} {of_day.carried_digest:016x}",
                 until=now if now < day.end else None,
                 results_read=of_day.read + of_host,
                 results_ignored={reason: count for reason, count in ignored.items() if count},
-                instances=expected.instances(report.profile),
-                results_digest=f"{of_day.digest:016x} {of_day.carried_digest:016x}",
-                topology_digest=expected.topology_digest,
-                downtimes_digest=expected.downtimes_digest,
-                exclusions_digest=expected.exclusions_digest,
                 newest_result=max(source_of[d].newest_result(d) for d in read if d in source_of),
-                downtimes=expected.downtimes,
-                exclusions=expected.exclusions,
-                members=inputs.announced[expected.day].members,
                 archived={
                     d: version
                     for d in read

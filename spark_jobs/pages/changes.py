@@ -14,6 +14,7 @@ from itertools import groupby
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text
+from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.rules.days import as_day
@@ -170,12 +171,11 @@ def _of_month(
 
 def _announcements(connection: Connection, old: int, new: int) -> list[str]:
     """The downtimes and exclusions that differ between two runs, as texts."""
-    downtimes, exclusions = changed_announcements(connection, old, new)
-    texts = [
-        *((downtime_text(change.announcement), change.is_new) for change in downtimes),
-        *((exclusion_text(change.announcement), change.is_new) for change in exclusions),
+    lines = [
+        f"{'new' if is_new else 'no longer'}:"
+        f" {downtime_text(of) if isinstance(of, Downtime) else exclusion_text(of)}"
+        for of, is_new in changed_announcements(connection, old, new)
     ]
-    lines = [f"{'new' if is_new else 'no longer'}: {of}" for of, is_new in texts]
     more = len(lines) - _MAX_ANNOUNCEMENTS
     return [*lines[:_MAX_ANNOUNCEMENTS], *([f"and {more} more"] if more > 0 else [])]
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -141,29 +141,15 @@ def _as_json(figures: tuple[Any, ...] | None) -> str | None:
     return None if figures is None else to_json(dict(zip(FIGURES, figures, strict=True)))
 
 
-class DowntimeDifference(NamedTuple):
-    """A downtime that only the newer, or only the older of two runs has read."""
-
-    announcement: Downtime
-    is_new: bool
-
-
-class ExclusionDifference(NamedTuple):
-    """An exclusion that only the newer, or only the older of two runs has read."""
-
-    announcement: Exclusion
-    is_new: bool
-
-
 class TracedChanges:
     """Two runs of a day, compared below the figures."""
 
     def __init__(self, connection: Connection, old: int, new: int, profile: Profile) -> None:
         self._profile = profile
         self._old, self._new = (_timelines(connection, run_id) for run_id in (old, new))
-        downtimes, exclusions = changed_announcements(connection, old, new)
-        self._downtimes = [change.announcement for change in downtimes]
-        self._exclusions = [change.announcement for change in exclusions]
+        changed = [announcement for announcement, _ in changed_announcements(connection, old, new)]
+        self._downtimes = [each for each in changed if isinstance(each, Downtime)]
+        self._exclusions = [each for each in changed if isinstance(each, Exclusion)]
         self._endpoints: dict[str, set[_Endpoint]] = {}
         for endpoint in chain(self._old, self._new):
             self._endpoints.setdefault(endpoint[0], set()).add(endpoint)
@@ -227,25 +213,23 @@ class TracedChanges:
 
 def changed_announcements(
     connection: Connection, old: int, new: int
-) -> tuple[list[DowntimeDifference], list[ExclusionDifference]]:
-    """The downtimes and exclusions that only one of two runs has read, those of the old one first.
+) -> list[tuple[Downtime | Exclusion, bool]]:
+    """The downtimes, then the exclusions that only one of two runs has read, and if it is the new.
 
-    One that was changed is listed twice.
+    Those of the old run are first. One that was changed is listed twice.
     """
     before, after = (
-        connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one() for run_id in (old, new)
+        map(json.loads, connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one())
+        for run_id in (old, new)
     )
-    downtimes, exclusions = (
-        [
-            *((row, False) for row in of_old if row not in of_new),
-            *((row, True) for row in of_new if row not in of_old),
-        ]
-        for of_old, of_new in zip(map(json.loads, before), map(json.loads, after), strict=True)
-    )
-    return (
-        [DowntimeDifference(recorded_downtime(row), is_new) for row, is_new in downtimes],
-        [ExclusionDifference(Exclusion(**row), is_new) for row, is_new in exclusions],
-    )
+    differences: list[tuple[Downtime | Exclusion, bool]] = []
+    for of_old, of_new, kind in zip(before, after, (Downtime, Exclusion), strict=True):
+        for rows, others, is_new in ((of_old, of_new, False), (of_new, of_old, True)):
+            for row in rows:
+                if row not in others:
+                    announcement = recorded_downtime(row) if kind is Downtime else Exclusion(**row)
+                    differences.append((announcement, is_new))
+    return differences
 
 
 def _timelines(connection: Connection, run_id: int) -> _Timelines:

@@ -117,9 +117,11 @@ def only_changed(
             announced |= read_announced(connection, period, look_back)
         same = set()
         for day, run in runs.items():
-            facts = _facts(report.profile, day, announced[day], run.results_digest, now)
+            of_day, profile = announced[day], report.profile
+            expected = expect(day, of_day, profile, now)
+            facts = record.DayFacts.of(profile, expected, of_day.members, run.results_digest)
             if (run.input_digest, run.downtimes, run.exclusions) == (
-                record.input_digests(report.profile, facts)["input_digest"],
+                record.input_digests(profile, facts)["input_digest"],
                 record.as_json(facts.downtimes),
                 record.as_json(facts.exclusions),
             ):
@@ -128,27 +130,6 @@ def only_changed(
         days = [day for day in report.period.days() if day not in same]
         changed += [DueReport(report.profile, period) for period in periods(days)]
     return changed
-
-
-def _facts(
-    profile: Profile, day: date, of: Announced, results_digest: str, now: int
-) -> record.DayFacts:
-    """The facts of a run that would read the same results."""
-    expected = expect(day, of, profile, now)
-    return record.DayFacts(
-        day=day,
-        until=None,
-        results_read=0,
-        results_ignored={},
-        instances=expected.instances(profile),
-        results_digest=results_digest,
-        topology_digest=expected.topology_digest,
-        downtimes_digest=expected.downtimes_digest,
-        members=of.members,
-        exclusions_digest=expected.exclusions_digest,
-        downtimes=expected.downtimes,
-        exclusions=expected.exclusions,
-    )
 
 
 def changed_days(connection: Connection, column: str = "change_no") -> dict[date, int | None]:

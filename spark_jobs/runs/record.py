@@ -17,6 +17,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
 from fractions import Fraction
 from importlib.metadata import version
+from typing import Any
 
 from sqlalchemy import Connection, Engine, TextClause, text
 
@@ -24,6 +25,7 @@ from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import AnotherRun
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
@@ -76,19 +78,42 @@ class DayFacts:
     """
 
     day: date
-    until: int | None
-    results_read: int
-    results_ignored: Mapping[str, int]
     instances: int
     results_digest: str
     topology_digest: str
     downtimes_digest: str
     members: Sequence[Member]
+    until: int | None = None
+    results_read: int = 0
+    results_ignored: Mapping[str, int] = field(default_factory=dict)
     exclusions_digest: str = ""
     newest_result: int = 0
     downtimes: Sequence[Downtime] = ()
     exclusions: Sequence[Exclusion] = ()
     archived: Mapping[date, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        profile: Profile,
+        expected: DayExpectation,
+        members: Sequence[Member],
+        results_digest: str,
+        **read: Any,
+    ) -> DayFacts:
+        """The facts of a run that expects this, and has `read` the results of this digest."""
+        return cls(
+            day=expected.day,
+            instances=expected.instances(profile),
+            results_digest=results_digest,
+            topology_digest=expected.topology_digest,
+            downtimes_digest=expected.downtimes_digest,
+            exclusions_digest=expected.exclusions_digest,
+            downtimes=expected.downtimes,
+            exclusions=expected.exclusions,
+            members=members,
+            **read,
+        )
 
 
 @dataclass(frozen=True)

@@ -233,8 +233,17 @@ class Watcher:
     def _watch(self, ended: threading.Event, given_up: list[str]) -> None:
         wait = WorkerWait(self._timeout_s)
         try:
+            tracker = self._context.statusTracker()
             while not ended.wait(LOOK_S):
-                tasks, now = self._tasks(), self._clock()
+                jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+                of_jobs = (tracker.getStageInfo(n) for job in jobs if job for n in job.stageIds)
+                stages = [stage for stage in of_jobs if stage]
+                tasks = Tasks(
+                    sum(stage.numTasks for stage in stages),
+                    sum(stage.numCompletedTasks for stage in stages),
+                    sum(stage.numActiveTasks for stage in stages),
+                )
+                now = self._clock()
                 if tasks.total:
                     self._progress.share(tasks.done / tasks.total)
                 step = wait.look(now, tasks)
@@ -257,10 +266,3 @@ class Watcher:
                     return
         except Py4JError:  # Java has ended, as the block will notice
             return
-
-    def _tasks(self) -> Tasks:
-        tracker = self._context.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        counts = [(s.numTasks, s.numCompletedTasks, s.numActiveTasks) for s in stages if s]
-        return Tasks(*map(sum, zip(*counts, strict=True))) if counts else Tasks()

@@ -32,6 +32,7 @@ from sam_pipeline.spark_jobs.inputs.archive.files import (
     opened_parquet,
 )
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
+from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.sql.archive.data_source import DataSource
@@ -143,8 +144,6 @@ class ArchiveSlice:
         self, parquet: Any, group: int, runs: Runs, lengths: Integers, packed: Integers
     ) -> None:
         """Give results the status that thresholds change them to (availability rule 6)."""
-        from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-
         thresholds = self.reader.thresholds
         (hosts, host), (flavours, flavour), (metrics, metric), *_ = runs.columns
         names = pa.array({threshold.metric_name for threshold in thresholds})

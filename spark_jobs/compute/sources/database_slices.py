@@ -18,6 +18,7 @@ import numpy as np
 
 from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, pack, stretches
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
+from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
@@ -77,7 +78,7 @@ def opened(connection: Connection) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads any slice: its statements, in the parameter style of the driver, and its settings.
+    """What all slices share: statements, in the parameter style of the driver, and settings.
 
     `plain` selects instance_id, time (measured_at on PostgreSQL, epoch seconds on SQLite) and
     status_code. `judged` selects the results that thresholds may change: instance_id, epoch second,
@@ -96,33 +97,6 @@ class SliceReader:
     alone: Integers
     apart_s: int | None
 
-    def read(self, database: Any, parameters: Mapping[str, Any]) -> Iterator[Stretches]:
-        """The stretches in [start, end), by instance_id; with a `part`, only the newest results."""
-        if "part" in parameters:
-            rows = [row for row in _rows(database, self.last, parameters) if row[1] is not None]
-            last = np.array(rows, np.int64).reshape(-1, 2)
-            yield stretches(Results(last[:, 0], last[:, 1]), self.alone, None)
-            return
-        start, end = parameters["start"], parameters["end"]
-        parts = min(_estimate(database, self.plain, parameters) // MAX_RESULTS + 1, end - start)
-        edges = [start + (end - start) * number // parts for number in range(parts + 1)]
-        for low, high in pairwise(edges):
-            part = {**parameters, "start": low, "end": high}
-            results = _results(database, self.plain, part)
-            if self.judged is not None:
-                from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-
-                judged = [
-                    (number, second * 8 + STATUSES.index(verdict_of(self.thresholds, *row).status))
-                    for number, second, *row in _rows(database, self.judged, part)
-                ]
-                columns = np.array(judged, np.int64).reshape(-1, 2)
-                results = Results(
-                    np.concatenate([results.instance, columns[:, 0]]),
-                    np.concatenate([results.packed, columns[:, 1]]),
-                )
-            yield stretches(results, self.alone, self.apart_s)
-
 
 @dataclass(frozen=True)
 class DatabaseSlice:
@@ -138,9 +112,45 @@ class DatabaseSlice:
     def read(self) -> Iterator[Stretches]:
         reader = self.reader
         with opened(reader.connection) as database:
-            for part in reader.read(database, self.parameters):
+            for results, apart_s in self._results(database):
+                part = stretches(results, reader.alone, apart_s)
                 number = reader.numbers[np.searchsorted(reader.ids, part.instance)]
                 yield part._replace(instance=number)
+
+    def _results(self, database: Any) -> Iterator[tuple[Results, int | None]]:
+        """The results by instance_id, in parts; with a `part`, only the newest ones."""
+        reader, parameters = self.reader, self.parameters
+        if "part" in parameters:
+            rows = [row for row in _rows(database, reader.last, parameters) if row[1] is not None]
+            last = np.array(rows, np.int64).reshape(-1, 2)
+            yield Results(last[:, 0], last[:, 1]), None
+            return
+        start, end = parameters["start"], parameters["end"]
+        rows_planned = 0  # on SQLite, whose databases are small
+        if not isinstance(database, sqlite3.Connection):
+            # To count the rows would take a quarter of the time of reading them.
+            explain = f"EXPLAIN (FORMAT JSON) {reader.plain}"
+            [(plans,)] = _rows(database, explain, parameters)
+            rows_planned = int(plans[0]["Plan"]["Plan Rows"])
+        parts = min(rows_planned // MAX_RESULTS + 1, end - start)
+        edges = [start + (end - start) * number // parts for number in range(parts + 1)]
+        for low, high in pairwise(edges):
+            part = {**parameters, "start": low, "end": high}
+            results = _results(database, reader.plain, part)
+            if reader.judged is not None:
+                judged = [
+                    (
+                        number,
+                        second * 8 + STATUSES.index(verdict_of(reader.thresholds, *row).status),
+                    )
+                    for number, second, *row in _rows(database, reader.judged, part)
+                ]
+                columns = np.array(judged, np.int64).reshape(-1, 2)
+                results = Results(
+                    np.concatenate([results.instance, columns[:, 0]]),
+                    np.concatenate([results.packed, columns[:, 1]]),
+                )
+            yield results, reader.apart_s
 
 
 def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
@@ -163,15 +173,6 @@ def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Re
         second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
         status_code = rows["status_code"]
     return Results(instance_id, pack(second, STATUS_CODES[status_code]))
-
-
-def _estimate(database: Any, statement: str, parameters: Mapping[str, Any]) -> int:
-    """About how many rows a statement selects; 0 on SQLite, whose databases are small."""
-    if isinstance(database, sqlite3.Connection):
-        return 0
-    # To count them would take a quarter of the time of reading them.
-    [(plans,)] = _rows(database, f"EXPLAIN (FORMAT JSON) {statement}", parameters)
-    return int(plans[0]["Plan"]["Plan Rows"])
 
 
 def _rows(database: Any, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
