@@ -29,7 +29,7 @@ from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherCon
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records.classes import MessageClass
-from sam_pipeline.spark_jobs.profiles import reader
+from sam_pipeline.spark_jobs.profiles import file
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
@@ -57,7 +57,7 @@ def profile_keys() -> str:
                 REQUIRED if key.required else _toml(key.default),
                 key.description,
             )
-            for path, key in reader.KEYS.items()
+            for path, key in file.KEYS.items()
         ),
     )
 

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.plan import (
+from sam_pipeline.spark_jobs.compute.folding import (
     COUNTS,
     NOT_IN_PROFILE,
     OTHER_VO,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.spark_jobs.compute.cluster.session import Watcher, running
+from sam_pipeline.spark_jobs.compute.cluster.session import running, watching
 from sam_pipeline.spark_jobs.compute.job import Summary, compute
 from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.config import prepare_workers
@@ -74,8 +75,8 @@ def computing(args: argparse.Namespace, engine: Engine, start_timeout_s: float) 
     prepare_workers()
     try:
         with running(args.master, dict(args.conf), start_timeout_s) as context:
-            watching = Watcher(context, start_timeout_s, progress).watching
-            yield Run(context, engine, progress=progress, watching=watching)
+            watched = partial(watching, context, start_timeout_s, progress)
+            yield Run(context, engine, progress=progress, watching=watched)
     except SparkFailed as failed:
         raise failure(failed, engine) from failed.__cause__
     finally:

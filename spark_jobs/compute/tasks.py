@@ -13,14 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.folding import MetricStretches, Timeline, fold
-from sam_pipeline.spark_jobs.compute.plan import (
+from sam_pipeline.spark_jobs.compute.folding import (
     COUNTS,
     NOT_IN_TOPOLOGY,
     REASONS,
     Level,
+    MetricStretches,
     Plan,
     PlannedDay,
+    Timeline,
+    fold,
 )
 from sam_pipeline.spark_jobs.compute.sources.database_slices import Connection, opened
 from sam_pipeline.spark_jobs.compute.stretches import Stretches, concatenated, newest, second_of
@@ -214,21 +216,19 @@ def count(
     counted = stretches.where(is_counted)
     before = counted.where(second_of(counted.packed) < day.start)
     carried = newest(before.where(np.lexsort((before.packed, before.instance))))
+    mixed: list[tuple[int, int]] = []
+    if plan.one_vo:
+        pairs = np.unique(np.column_stack([thing, vo[instance[position]]]), axis=0)
+        _, of_pair, vos = np.unique(pairs[:, 0], return_inverse=True, return_counts=True)
+        mixed = [(int(a), int(b)) for a, b in pairs[vos[of_pair] > 1]]
     of_part = ResultCounts(
         int(results.sum()),
         results[: len(REASONS)].tolist(),
         int(np.sum(keys[counted.instance] * counted.check)),
         digest_of_results(keys[carried.instance], carried.packed),
-        _mixed(thing, vo[instance[position]]) if plan.one_vo else (),
+        mixed,
     )
     return MetricStretches(thing, stretches.packed[position], stretches.last[position]), of_part
-
-
-def _mixed(thing: Integers, vo: Integers) -> list[tuple[int, int]]:
-    """The different pairs of things with more than one VO."""
-    pairs = np.unique(np.column_stack([thing, vo]), axis=0)
-    _, of_pair, count = np.unique(pairs[:, 0], return_inverse=True, return_counts=True)
-    return [(int(a), int(b)) for a, b in pairs[count[of_pair] > 1]]
 
 
 def _segments(level: Level, timeline: Timeline, run_id: int) -> pa.Table:

@@ -101,6 +101,13 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
                 if len(changed) > 1 and traced is None:
                     traced = TracedChanges(connection, old, new, profile)
                 names = json.dumps(dict(zip(NAMES[level], key, strict=True)), ensure_ascii=False)
+                here: Sequence[str] = changed
+                if traced is not None:
+                    found = traced.changed(level, key)
+                    # What cannot be traced any further stays a reason of every figure.
+                    here = [n for n in changed if n not in TRACED or n in found] or changed
+                # The same inputs give the same figures.
+                reason = ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0]
                 rows.append(
                     {
                         "run_id": new,
@@ -109,7 +116,7 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
                         "names": names,
                         "old": _as_json(before.get(key)),
                         "new": _as_json(after.get(key)),
-                        "reason": _reason(changed, traced, level, key),
+                        "reason": reason,
                     }
                 )
     if rows:
@@ -122,19 +129,6 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
             rows,
         )
     return len(rows)
-
-
-def _reason(
-    changed: Sequence[str], traced: TracedChanges | None, level: str, names: tuple[str, ...]
-) -> str:
-    """The reasons of one figure, of the inputs that changed on its day."""
-    here = changed
-    if traced is not None:
-        found = traced.changed(level, names)
-        # What cannot be traced any further stays a reason of every figure.
-        here = [name for name in changed if name not in TRACED or name in found] or changed
-    # The same inputs give the same figures.
-    return ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0]
 
 
 def _as_json(figures: tuple[Any, ...] | None) -> str | None:

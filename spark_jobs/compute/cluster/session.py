@@ -12,9 +12,9 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
@@ -39,6 +39,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_S = 0.5
 FIRST_WARNING_S = 10.0
 NEXT_WARNING_S = 60.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -108,24 +109,18 @@ def _translated_errors(context: SparkContext) -> Iterator[None]:
     try:
         yield
     except Py4JError as error:
-        if _was_stopped(context):
-            raise SparkFailed(
-                f"Spark failed: {context.master} ended the application, or does not answer"
-            ) from error
+        with suppress(Py4JError):  # Java has ended
+            java: Any = context._jsc
+            # Spark itself has given up the cluster.
+            if str(context.master).startswith(STANDALONE) and java.sc().isStopped():
+                raise SparkFailed(
+                    f"Spark failed: {context.master} ended the application, or does not answer"
+                ) from error
         raise failure("Spark failed", error, local_directories(context)) from error
     except OSError as error:
         if error.errno not in (ENOSPC, EDQUOT):
             raise
         raise failure("Spark failed", error, local_directories(context)) from error
-
-
-def _was_stopped(context: SparkContext) -> bool:
-    """Whether Spark itself has given up a cluster."""
-    try:
-        java: Any = context._jsc
-        return str(context.master).startswith(STANDALONE) and bool(java.sc().isStopped())
-    except Py4JError:  # Java has ended
-        return False
 
 
 def _end(starting: Future[SparkContext], starter: Starter, files: str) -> None:
@@ -194,46 +189,21 @@ class WorkerWait:
         return duration(round(now - (now if self._waits_since is None else self._waits_since)))
 
 
-class Watcher:
-    """Watches the jobs of a context, from a thread."""
+@contextmanager
+def watching(context: SparkContext, timeout_s: float, progress: Progress) -> Iterator[None]:
+    """Watch the jobs of the block from a thread, and draw how much of their tasks is done.
 
-    def __init__(
-        self,
-        context: SparkContext,
-        timeout_s: float,
-        progress: Progress,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._context = context
-        self._timeout_s = timeout_s
-        self._progress = progress
-        self._clock = clock
+    Raises:
+        SparkFailed: no worker ran a task for `timeout_s`.
+    """
+    ended = threading.Event()
+    given_up: list[str] = []
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch the jobs of the block, and draw how much of their tasks is done.
-
-        Raises:
-            SparkFailed: no worker ran a task for `timeout_s`.
-        """
-        ended = threading.Event()
-        given_up: list[str] = []
-        thread = threading.Thread(target=self._watch, args=(ended, given_up), daemon=True)
-        thread.start()
+    def watch() -> None:
+        wait = WorkerWait(timeout_s)
+        nobody = f"{context.master}: no worker has taken a task for"
         try:
-            yield
-        except Py4JError as error:
-            if given_up:
-                raise SparkFailed(given_up[0]) from error
-            raise
-        finally:
-            ended.set()
-            thread.join()
-
-    def _watch(self, ended: threading.Event, given_up: list[str]) -> None:
-        wait = WorkerWait(self._timeout_s)
-        try:
-            tracker = self._context.statusTracker()
+            tracker = context.statusTracker()
             while not ended.wait(LOOK_S):
                 jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
                 of_jobs = (tracker.getStageInfo(n) for job in jobs if job for n in job.stageIds)
@@ -243,18 +213,17 @@ class Watcher:
                     sum(stage.numCompletedTasks for stage in stages),
                     sum(stage.numActiveTasks for stage in stages),
                 )
-                now = self._clock()
+                now = time.monotonic()
                 if tasks.total:
-                    self._progress.share(tasks.done / tasks.total)
+                    progress.share(tasks.done / tasks.total)
                 step = wait.look(now, tasks)
-                nobody = f"{self._context.master}: no worker has taken a task for"
                 if step is Step.WARN:
-                    self._progress.interrupt()
+                    progress.interrupt()
                     logger.warning(
                         "%s %s: waiting for a free one for at most %s ([report] start_timeout_s)",
                         nobody,
                         wait.waited(now),
-                        duration(round(self._timeout_s)),
+                        duration(round(timeout_s)),
                     )
                 elif step is Step.GIVE_UP:
                     given_up.append(
@@ -262,7 +231,19 @@ class Watcher:
                         " its workers are up and have a free core and enough memory"
                         " (spark.executor.memory)"
                     )
-                    self._context.cancelAllJobs()
+                    context.cancelAllJobs()
                     return
         except Py4JError:  # Java has ended, as the block will notice
             return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    except Py4JError as error:
+        if given_up:
+            raise SparkFailed(given_up[0]) from error
+        raise
+    finally:
+        ended.set()
+        thread.join()

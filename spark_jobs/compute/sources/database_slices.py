@@ -136,7 +136,7 @@ class DatabaseSlice:
         edges = [start + (end - start) * number // parts for number in range(parts + 1)]
         for low, high in pairwise(edges):
             part = {**parameters, "start": low, "end": high}
-            results = _results(database, reader.plain, part)
+            results = _fetched(database, reader.plain, part)
             if reader.judged is not None:
                 judged = [
                     (
@@ -153,7 +153,7 @@ class DatabaseSlice:
             yield results, reader.apart_s
 
 
-def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
+def _fetched(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
     """Fetch results from SQLite, or copy them from PostgreSQL."""
     instance_id: Integers
     second: Integers

@@ -59,7 +59,11 @@ def numbered(tables: Sequence[pa.Table]) -> Instances:
     Tables of instances that have no id lack the column `instance_id`.
     """
     together = pa.concat_tables(tables, promote_options="default")
-    places, lists = zip(*(_numbered(together[name]) for name in NAMES), strict=True)
+    columns = [
+        together[name].combine_chunks().dictionary_encode(null_encoding="encode") for name in NAMES
+    ]
+    places = [column.indices.to_numpy().astype(np.int64) for column in columns]
+    lists = [column.dictionary.to_pylist() for column in columns]
     code = np.zeros(len(together), np.int64)
     for place, names in zip(places, lists, strict=True):
         code = code * len(names) + place
@@ -83,9 +87,3 @@ def numbered(tables: Sequence[pa.Table]) -> Instances:
         ),
         *(endpoints, metrics, vos, fqans),
     )
-
-
-def _numbered(names: pa.ChunkedArray) -> tuple[Integers, list[str | None]]:
-    """The place of each name in the list of all names, and that list."""
-    encoded = names.combine_chunks().dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()

@@ -215,7 +215,11 @@ def results_of_hosts(archived: ArchivedDays, hosts: Collection[str]) -> Iterator
                         rows = parquet.read_row_group(group, columns=columns, use_threads=False)
                         host = rows[_HOST].cast(pa.string())
                         rows = rows.filter(pc.is_in(host, value_set=names))
-                        yield from map(_result, rows.to_pylist())
+                        for row in rows.to_pylist():
+                            texts = {name: "" for name, value in row.items() if value is None}
+                            measured = int(row["measured_at"].timestamp())
+                            of_row = {"measured_at": measured, "status": STATUSES[row["status"]]}
+                            yield ArchivedResult(**{**row, **texts, **of_row})
 
 
 def _may_have(parquet: Any, group: int, hosts: Sequence[str]) -> bool:
@@ -231,14 +235,6 @@ def _may_have(parquet: Any, group: int, hosts: Sequence[str]) -> bool:
         return True
     first = bisect_left(hosts, statistics.min)
     return first < len(hosts) and hosts[first] <= statistics.max
-
-
-def _result(row: dict[str, Any]) -> ArchivedResult:
-    texts = {name: "" for name, value in row.items() if value is None}
-    measured = int(row["measured_at"].timestamp())
-    return ArchivedResult(
-        **{**row, **texts, "measured_at": measured, "status": STATUSES[row["status"]]}
-    )
 
 
 def files_of(archived: ArchivedDays, day: date, kind: str) -> list[ArchivedFile]:

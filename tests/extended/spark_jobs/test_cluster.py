@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sam_pipeline.spark_jobs
-from sam_pipeline.spark_jobs.compute.cluster.session import Watcher
+from sam_pipeline.spark_jobs.compute.cluster.session import watching
 from sam_pipeline.spark_jobs.config import find_java
 from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
 from tests.acceptance.spark_jobs.test_archive import Archived, new_figures
@@ -172,7 +172,7 @@ def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(
 
     assert gave_up.code == 69, str(gave_up)
     *_, warning, error = gave_up.err.splitlines()
-    assert f"WARNING {Watcher.__module__}: {cluster.url}" in warning
+    assert f"WARNING {watching.__module__}: {cluster.url}" in warning
     assert error.startswith("sam-report: error: ")
     assert "start_timeout_s" in error
     assert gave_up.err.count("start_timeout_s") == 2

@@ -16,8 +16,7 @@ from pyspark import SparkContext
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.compute.run import Run
-from sam_pipeline.spark_jobs.compute.storage import Storage
+from sam_pipeline.spark_jobs.compute.run import Run, Storage
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile

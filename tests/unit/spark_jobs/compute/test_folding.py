@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
-from sam_pipeline.spark_jobs.compute.plan import Plan
+from sam_pipeline.spark_jobs.compute.folding import MetricStretches, Plan, fold
 from sam_pipeline.spark_jobs.compute.planning import make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, stretches
