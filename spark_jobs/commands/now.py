@@ -87,7 +87,7 @@ def run_now(args: argparse.Namespace) -> int:
             else:
                 print_lines(*instances.sites_lines(sites, profiles))
         else:
-            site = instances.read_site(connection, args.site, profiles, at)
+            [site] = instances.read_sites(connection, profiles, at, args.site)
             if as_json:
                 print_json({**instances.site_json(site), "contact": contact or None})
             else:

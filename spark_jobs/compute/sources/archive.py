@@ -84,7 +84,7 @@ class ArchiveSource:
         reader = ArchiveReader(self._archived.source, index, thresholds, alone, apart_s)
         per_file = -(-cores // max(len(self._files), 1))
         return [
-            ArchiveSlice(reader, each.day, each.file, range(low, high), each.excluded, each.end)
+            ArchiveSlice(reader, each, range(low, high))
             for each in self._files
             for groups in [self._findings.groups[each.file.name]]
             for low, high in pairwise(groups * number // per_file for number in range(per_file + 1))

@@ -87,6 +87,16 @@ class NameIndex(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SurveyedFile:
+    """A file of results of a day (in days since the epoch), and what a run ignores of it."""
+
+    day: int
+    file: ArchivedFile
+    excluded: Sequence[ExcludedHost]
+    end: int
+
+
+@dataclass(frozen=True)
 class ArchiveReader:
     """What all slices share; see compute/stretches.py for `alone` and `apart_s`."""
 
@@ -102,24 +112,25 @@ class ArchiveSlice:
     """Some row groups of a file, without results of excluded hosts or at `end` and later."""
 
     reader: ArchiveReader
-    day: int
-    file: ArchivedFile
+    of: SurveyedFile
     groups: range
-    excluded: Sequence[ExcludedHost]
-    end: int
+
+    @property
+    def day(self) -> int:
+        return self.of.day
 
     def read(self) -> Iterator[Stretches]:
-        reader = self.reader
+        file = self.of.file
         try:
-            with opened_parquet(reader.source, self.file, [*NAMES, MONITORING_HOST]) as parquet:
+            with opened_parquet(self.reader.source, file, [*NAMES, MONITORING_HOST]) as parquet:
                 for group in self.groups:
                     yield self._stretches(parquet, group)
         except UnreadableFile as unreadable:
             raise TaskError(str(unreadable)) from None
 
     def _stretches(self, parquet: Any, group: int) -> Stretches:
-        reader = self.reader
-        columns = [*NAMES, "measured_at", "status", *([MONITORING_HOST] if self.excluded else ())]
+        reader, excluded = self.reader, self.of.excluded
+        columns = [*NAMES, "measured_at", "status", *([MONITORING_HOST] if excluded else ())]
         rows = parquet.read_row_group(group, columns=columns, use_threads=False)
         if not len(rows):
             return stretches(Results(*[np.empty(0, np.int64)] * 2), reader.alone, reader.apart_s)
@@ -131,9 +142,9 @@ class ArchiveSlice:
         # The results of the first and the last instance may continue in another row group, at the
         # same second.
         alone = np.concatenate([reader.alone, number[[0, -1]]])
-        exists = second < self.end
-        if self.excluded:
-            exists &= ~is_excluded(rows, second, self.excluded)
+        exists = second < self.of.end
+        if excluded:
+            exists &= ~is_excluded(rows, second, excluded)
         if reader.thresholds:
             self._judge(parquet, group, runs, lengths, packed)
         if not exists.all():
@@ -172,16 +183,6 @@ class ArchiveSlice:
                 packed[row] += STATUSES.index(verdict.status) - status
 
 
-@dataclass(frozen=True)
-class SurveyedFile:
-    """A file of results of a day (in days since the epoch), and what a run ignores of it."""
-
-    day: int
-    file: ArchivedFile
-    excluded: Sequence[ExcludedHost]
-    end: int
-
-
 @dataclass
 class Surveyed:
     """What some files contain: the row groups of each by name, and the names of all instances.
@@ -209,8 +210,22 @@ def survey(source: DataSource, files: Iterable[SurveyedFile]) -> Iterator[Survey
     """Look at some files, until one cannot be read."""
     findings = Surveyed()
     try:
-        for file in files:
-            findings.add(_look_at(source, file))
+        for each in files:
+            columns = [*NAMES, *(["measured_at", MONITORING_HOST] if each.excluded else ())]
+            names, count = [findings.names], 0
+            with opened_parquet(source, each.file, [*NAMES, MONITORING_HOST]) as parquet:
+                for group in range(parquet.num_row_groups):
+                    rows = parquet.read_row_group(group, columns=columns, use_threads=False)
+                    if not len(rows):
+                        continue
+                    names.append(runs_of(rows).names())
+                    if each.excluded:
+                        second = seconds_of(rows)
+                        is_out = is_excluded(rows, second, each.excluded) & (second < each.end)
+                        count += int(np.count_nonzero(is_out))
+                findings.groups[each.file.name] = parquet.num_row_groups
+            findings.names = distinct(names)
+            findings.excluded[each.day] = findings.excluded.get(each.day, 0) + count
     except UnreadableFile as unreadable:
         findings.problem = unreadable
     yield findings
@@ -219,26 +234,6 @@ def survey(source: DataSource, files: Iterable[SurveyedFile]) -> Iterator[Survey
 def distinct(tables: Sequence[pa.Table]) -> pa.Table:
     """The different rows of tables with the columns NAMES."""
     return pa.concat_tables(tables).group_by(list(NAMES), use_threads=False).aggregate([])
-
-
-def _look_at(source: DataSource, surveyed: SurveyedFile) -> Surveyed:
-    findings = Surveyed()
-    columns = [*NAMES, *(["measured_at", MONITORING_HOST] if surveyed.excluded else ())]
-    names, count = [findings.names], 0
-    with opened_parquet(source, surveyed.file, [*NAMES, MONITORING_HOST]) as parquet:
-        findings.groups[surveyed.file.name] = parquet.num_row_groups
-        for group in range(parquet.num_row_groups):
-            rows = parquet.read_row_group(group, columns=columns, use_threads=False)
-            if not len(rows):
-                continue
-            names.append(runs_of(rows).names())
-            if surveyed.excluded:
-                second = seconds_of(rows)
-                is_out = is_excluded(rows, second, surveyed.excluded) & (second < surveyed.end)
-                count += int(np.count_nonzero(is_out))
-    findings.names = distinct(names)
-    findings.excluded[surveyed.day] = count
-    return findings
 
 
 def runs_of(rows: pa.Table) -> Runs:

@@ -155,7 +155,7 @@ def read_sites_folded(
     """
     day = moment(now).date()
     today = Period(day, day)
-    topology = memberships(connection, today) if site is None else of_site(connection, today, site)
+    topology = read_topology(connection, today, site)
     announced = Announced(
         topology,
         downtimes(connection, today),
@@ -170,14 +170,14 @@ def read_sites_folded(
     return sorted(sites, key=lambda site: (SEVERITY.index(site.thing.status), site.site))
 
 
-def of_site(connection: Connection, period: Period, site: str) -> Sequence[Membership]:
-    """The topology of a site, which may have been closed.
+def read_topology(connection: Connection, period: Period, site: str | None) -> Sequence[Membership]:
+    """The topology of all sites, or of one, which may have been closed.
 
     Raises:
         ReportUsage: the site was never in the topology.
     """
     topology = memberships(connection, period, site)
-    if not topology:
+    if site is not None and not topology:
         known = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
         if site not in known:
             raise ReportUsage(f"no site {site}: {did_you_mean_or_list(site, known)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Announced, Membership, members, memberships
+from sam_pipeline.spark_jobs.inputs.announced import Announced, Membership, members
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.rules.figures import Member
-from sam_pipeline.spark_jobs.runs.now.folding import of_site
+from sam_pipeline.spark_jobs.runs.now.folding import read_topology
 from sam_pipeline.spark_jobs.runs.published import second_of
 
 # Where results never expire: a report looks back no further.
@@ -103,48 +103,41 @@ def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile
     return chosen
 
 
-def read_site(connection: Connection, site: str, profiles: Sequence[Profile], now: int) -> SiteNow:
-    """The statuses and the silent instances of a site.
+def read_sites(
+    connection: Connection, profiles: Sequence[Profile], now: int, site: str | None = None
+) -> list[SiteNow]:
+    """All sites, the worst first, or only one; only then results have summaries and publishers.
 
     Raises:
         ReportUsage: the site was never in the topology.
     """
     day = moment(now).date()
-    topology = of_site(connection, Period(day, day), site)
+    topology = read_topology(connection, Period(day, day), site)
     hosts = sorted({membership.host_name for membership in topology})
-    statement = text(_OF_HOSTS).bindparams(bindparam("hosts", expanding=True))
-    rows = connection.execute(statement, {"hosts": hosts}) if hosts else ()
-    statuses = [status for status in map(_status, rows) if status.site == site]
-    of_groups = [m for m in members(connection, day) if m.site == site]
-    return _site_now(site, now, statuses, Announced(topology, (), (), of_groups), profiles)
-
-
-def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) -> list[SiteNow]:
-    """All sites, the worst first; their statuses have no summaries and no publishers."""
+    if site is None:
+        rows: Iterable[Any] = connection.execute(text(_OF_ALL))
+    else:
+        statement = text(_OF_HOSTS).bindparams(bindparam("hosts", expanding=True))
+        rows = connection.execute(statement, {"hosts": hosts}) if hosts else ()
     statuses: dict[str, list[Status]] = defaultdict(list)
-    for status in map(_status, connection.execute(text(_OF_ALL))):
-        statuses[status.site].append(status)
-    day = moment(now).date()
-    topology: dict[str, list[Membership]] = defaultdict(list)
-    for membership in memberships(connection, Period(day, day)):
-        topology[membership.site].append(membership)
+    for row in rows:
+        times, texts = map(second_of, row[6:8]), (value or "" for value in row[8:])
+        statuses[row[0]].append(Status(*row[:6], *times, *texts))
+    here: dict[str, list[Membership]] = defaultdict(list)
+    for membership in topology:
+        here[membership.site].append(membership)
     of_groups: dict[str, list[Member]] = defaultdict(list)
     for member in members(connection, day):
         of_groups[member.site].append(member)
     sites = [
-        _site_now(
-            site,
-            now,
-            statuses[site],
-            Announced(topology[site], (), (), of_groups[site]),
-            profiles,
-        )
-        for site in sorted({*statuses, *topology})
+        _site_now(name, now, statuses[name], announced, profiles)
+        for name in ([site] if site is not None else sorted({*statuses, *here}))
+        for announced in [Announced(here[name], (), (), of_groups[name])]
     ]
 
-    def worst_first(site: SiteNow) -> tuple[object, ...]:
-        critical, *others = (-site.counts.get(name, 0) for name in _SEVERITY[:-1])
-        return (critical, -len(site.silent), *others, site.site)
+    def worst_first(of: SiteNow) -> tuple[object, ...]:
+        critical, *others = (-of.counts.get(name, 0) for name in _SEVERITY[:-1])
+        return (critical, -len(of.silent), *others, of.site)
 
     return sorted(sites, key=worst_first)
 
@@ -238,13 +231,6 @@ def summary_json(now: SiteNow) -> dict[str, Any]:
         **{name.lower(): now.counts.get(name, 0) for name in _SEVERITY},
         "silent": len(now.silent),
     }
-
-
-def _status(row: Any) -> Status:
-    site, flavour, host, metric, vo, status, since, measured, summary, publisher = row
-    times = second_of(since), second_of(measured)
-    texts = summary or "", publisher or ""
-    return Status(site, flavour, host, metric, vo, status, *times, *texts)
 
 
 def _site_now(
