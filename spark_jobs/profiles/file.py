@@ -6,11 +6,13 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sam_pipeline.schema.settings.toml_lines import KeyPath, lines_of
+from sam_pipeline.schema.times import parse_duration
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.problems import Problems, Table, is_downtime_kind, shown
 from sam_pipeline.spark_jobs.profiles.profile import (
@@ -29,7 +31,6 @@ _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 _AT_END = " (at end of document)"
 
 MAX_VALIDITY_S = 2**31 - 1
-_DURATION = re.compile("([1-9][0-9]{0,5})([mhd])")
 ANY = ""  # host or flavour
 
 
@@ -202,6 +203,11 @@ class ProfileReader:
             message = f'expected a list of "CLASSIFICATION/SEVERITY", not {shown(downtimes)}'
             self._problems.add(("downtimes",), message)
             downtimes = []
+        notice = timedelta()
+        try:
+            notice = parse_duration(str(document.get("notice", "0s")))
+        except ValueError as error:
+            self._problems.add(("notice",), str(error))
 
         profile = Profile(
             name=name,
@@ -215,7 +221,7 @@ class ProfileReader:
             flavours=flavours,
             functions=self._functions(document, flavours),
             **read_targets(document, self._problems),
-            notice_s=self._notice(document),
+            notice_s=int(notice.total_seconds()),
             sites=self._patterns(document, "sites", "patterns for names of sites"),
             groups=self._patterns(document, "groups", 'patterns "TYPE/NAME" of groups'),
             operations=tuple(self._operations.values()),
@@ -284,16 +290,6 @@ class ProfileReader:
                 number = document[key].index(pattern) + 1
                 self._problems.add((key, number), f'expected "TYPE/NAME", not {shown(pattern)}')
         return patterns
-
-    def _notice(self, document: Mapping[str, Any]) -> int:
-        value = document.get("notice", "")
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match:
-            return int(match[1]) * {"m": 60, "h": 3600, "d": 86_400}[match[2]]
-        if "notice" in document:
-            message = f'expected a time such as "24h", "90m" or "2d", not {shown(value)}'
-            self._problems.add(("notice",), message)
-        return 0
 
     def _validity(self, table: Mapping[str, Any], path: KeyPath) -> int | None:
         key = str(path[-1])

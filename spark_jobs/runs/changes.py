@@ -53,7 +53,7 @@ OTHERWISE = ("computed differently", "none of these: please report it as a bug")
 
 Names = tuple[str, ...]
 _Endpoint = tuple[str, str, str]
-_Timelines = Mapping[_Endpoint, Mapping[str, Collection[tuple[str, ...]]]]
+_Timelines = dict[_Endpoint, dict[str, set[tuple[str, ...]]]]
 """The segments (start, end, status) of each metric of each endpoint."""
 RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = (
     "results_digest",
@@ -140,7 +140,13 @@ class TracedChanges:
 
     def __init__(self, connection: Connection, old: int, new: int, profile: Profile) -> None:
         self._profile = profile
-        self._old, self._new = (_timelines(connection, run_id) for run_id in (old, new))
+        self._old: _Timelines = {}
+        self._new: _Timelines = {}
+        for run_id, timelines in ((old, self._old), (new, self._new)):
+            rows = connection.execute(text(_METRICS), {"run_id": run_id})
+            for site, flavour, host, metric, start, end, status in rows:
+                of_endpoint = timelines.setdefault((site, flavour, host), {})
+                of_endpoint.setdefault(metric, set()).add((str(start), str(end), status))
         changed = [announcement for announcement, _ in changed_announcements(connection, old, new)]
         self._downtimes = [each for each in changed if isinstance(each, Downtime)]
         self._exclusions = [each for each in changed if isinstance(each, Exclusion)]
@@ -224,16 +230,6 @@ def changed_announcements(
                     announcement = recorded_downtime(row) if kind is Downtime else Exclusion(**row)
                     differences.append((announcement, is_new))
     return differences
-
-
-def _timelines(connection: Connection, run_id: int) -> _Timelines:
-    timelines: dict[_Endpoint, dict[str, set[tuple[str, ...]]]] = {}
-    for site, flavour, host, metric, start, end, status in connection.execute(
-        text(_METRICS), {"run_id": run_id}
-    ):
-        of_endpoint = timelines.setdefault((site, flavour, host), {})
-        of_endpoint.setdefault(metric, set()).add((str(start), str(end), status))
-    return timelines
 
 
 @dataclass(frozen=True)
