@@ -103,12 +103,11 @@ def run_what_if(args: argparse.Namespace) -> int:
     origin = Origin(config.source, store)
     before = _published(engine, origin, args.report or profile.name, profile, period)
     # It is slow to import.
-    from sam_pipeline.spark_jobs.compute.job import site_days
-    from sam_pipeline.spark_jobs.compute.reports import computing
+    from sam_pipeline.spark_jobs.compute import job, reports
 
     compared = Period(before.runs[0].day, before.runs[-1].day)
-    with computing(args, engine, config.start_timeout_s) as run:
-        after = site_days(run, profile, compared, before.archived)
+    with reports.computing(args, engine, config.start_timeout_s) as run:
+        after = job.site_days(run, profile, compared, before.archived)
     days = {run.day for run in before.runs}
     sites = compare(before.figures, after, days, before.targets, before.targets_under_other)
     if args.site is not None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import csv
 
 from sam_pipeline.spark_jobs.compute.folding import (
     COUNTS,
@@ -268,8 +269,6 @@ def _names(level: Level, things: Integers) -> dict[str, pa.ChunkedArray]:
 
 def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
     """Copy rows into a table of PostgreSQL."""
-    from pyarrow import csv
-
     for index, name in enumerate(rows.column_names):
         if name in TIMES:
             times = rows.column(index).cast(pa.timestamp("s"))
