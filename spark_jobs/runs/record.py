@@ -33,7 +33,7 @@ from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import note_changes
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.database.one_at_a_time import one_at_a_time
+from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.errors import SqlError
 
 REPORT_TABLES = (
