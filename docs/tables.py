@@ -33,7 +33,7 @@ from sam_pipeline.spark_jobs.profiles import file
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
-from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
+from sam_pipeline.sql.commands.import_ import TABLES as IMPORTED
 from sam_pipeline.sql.imports.feed_config import FeedConfig
 from sam_pipeline.sql.imports.feed_rows import DEFAULT_FLAVOURS
 

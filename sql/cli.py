@@ -18,7 +18,7 @@ examples:
   sam-db --config /etc/sam/sam.toml check
   sam-db repair
   sam-db sql --roles | psql --dbname sam
-  sam-db classes --json
+  sam-db class list
 
 The database is the one of `url` in section [database] of sam.toml, or of $SAM_DATABASE_URL.
 A password for PostgreSQL can also come from ~/.pgpass or $PGPASSWORD. `check` prints its results
@@ -27,55 +27,27 @@ on standard output; `check` and `repair` exit 78 if a problem remains.
 
 COMMANDS = {
     "schema": {
-        "upgrade": (
-            "upgrade",
-            "upgrade the schema to this program's version; creates the SQLite file",
-        ),
-        "current": (
-            "current",
-            "print the version of the schema; exit 78 if this program needs another",
-        ),
-        "check": (
-            "check",
-            "report all problems with schema, grants and settings; exit 78 if there are any",
-        ),
+        "upgrade": ("upgrade", "upgrade the schema to this version; creates the SQLite file"),
+        "version": ("version", "print the version of the schema; exit 78 if another is needed"),
+        "check": ("check", "report all problems of schema, grants and settings; exit 78 if any"),
         "repair": ("repair", "recreate missing and altered views, functions, triggers and grants"),
-        "classes": (
-            "classes",
-            "list the message classes: views that accept inserts, their columns and problems",
-        ),
         "sql": ("sql", "print the SQL of an upgrade, for a DBA"),
+        "class": ("class_", "list the message classes, and the statements in one"),
         "config": (
             "check:add_config_options",
             "show each key of the configuration, and where its value comes from",
         ),
     },
     "data": {
-        "import": ("imports.files", "load records and tables from files"),
-        "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
-        "history": (
-            "history",
-            "list all that was said about endpoints, groups, contacts or downtimes",
-        ),
-        "revoke": (
-            "removal.revoke",
-            "withdraw what a publisher said, so that what held before holds again",
-        ),
-        "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),
+        "import": ("import_", "load records, tables and topology from files and servers"),
+        "downtime": ("downtime", "announce, end, cancel and list downtimes, also past ones"),
+        "revoke": ("revoke", "withdraw a publisher's records, and restore those they replaced"),
+        "audit": ("audit", "list what operators did to the data; verify that list"),
     },
     "retention": {
-        "prune": (
-            "removal.prune",
-            "remove old results, details, statements, audit rows and dead letters by whole days",
-        ),
-        "archive": (
-            "archive",
-            "write closed days to the archive as Parquet files; list, verify and restore them",
-        ),
-        "partitions": (
-            "partitions",
-            "list the day partitions of PostgreSQL, and create those of the coming days",
-        ),
+        "prune": ("prune", "remove whole days of old results, details, statements and letters"),
+        "archive": ("archive", "write closed days to Parquet files; list, verify and restore them"),
+        "partition": ("partition", "list the day partitions of PostgreSQL; create coming ones"),
     },
 }
 """The module in `commands` and the help text of each command, in groups."""

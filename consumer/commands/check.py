@@ -200,7 +200,7 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
             view = catalogue.find(name) if name else None
             if name and view is None:
                 place = f"[consumer] subscription {subscription.destination}"
-                yield f"{place}: class {name}: no such view (see `sam-db classes`)"
+                yield f"{place}: class {name}: no such view (see `sam-db class list`)"
             elif view and view.problem:
                 problem = f"class {view.name}: {view.problem}"
                 if problem not in "\n".join(problems):  # reported with the name of the database
@@ -213,7 +213,7 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
                     if folded(name) not in map(folded, known):
                         hint = did_you_mean(name, known)
                         text = f"{config.publishers}: class {name}: no such view"
-                        yield f"{text} ({hint or 'see `sam-db classes`'})"
+                        yield f"{text} ({hint or 'see `sam-db class list`'})"
     except ConfigError as error:
         yield from error.problems
     except SamError as error:

@@ -289,7 +289,7 @@ class LetterLog:
                 logger.error(
                     "class %s is broken: %s; its messages become dead letters (%s), which are"
                     " loaded once it works again: repair its view, trigger or grants (see"
-                    " `sam-db check` and `sam-db classes`)",
+                    " `sam-db check` and `sam-db class list`)",
                     outage.name,
                     outage.error,
                     CLASS_BROKEN,

@@ -149,6 +149,28 @@ def add_action(actions: Any, name: str, summary: str, epilog: str = "", **keywor
     )
 
 
+class Verb:
+    """A command below a noun, such as `list`: its summary, its action, and its options."""
+
+    def __init__(
+        self,
+        summary: str,
+        handler: Callable[[argparse.Namespace], int],
+        add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+    ) -> None:
+        self.summary, self.handler, self.add_options = summary, handler, add_options
+
+
+def add_verbs(noun: argparse.ArgumentParser, examples: str, **verbs: Verb) -> None:
+    """Add the commands below a noun, by their names."""
+    noun.epilog = examples
+    actions = noun.add_subparsers(metavar="COMMAND")
+    for name, verb in verbs.items():
+        parser = add_action(actions, name, verb.summary)
+        parser.set_defaults(handler=verb.handler, usage_error=parser.error)
+        verb.add_options(parser)
+
+
 @cache
 def common_options() -> argparse.ArgumentParser:
     """A parent parser: the options that each program accepts before and after its subcommand."""
@@ -371,6 +393,11 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list
         ).rstrip()
         for line in lines
     ]
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """Print a table, or if it has no rows, that there are none."""
+    print_lines(*text_table(columns, rows) if rows else [empty])
 
 
 def to_json(value: object, indent: Optional[int] = 2) -> str:

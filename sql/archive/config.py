@@ -61,8 +61,8 @@ class ArchiveConfig(Settings):
     )
     keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
     after: str = config_key(
-        "the age at which `sam-db archive --due` archives a day, so that late results are in its"
-        " first version",
+        "the age at which `sam-db archive write --due` archives a day, so that late results are in"
+        " its first version",
         _problem_of_age,
         "2d",
     )

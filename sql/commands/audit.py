@@ -1,4 +1,4 @@
-"""`sam-db audit`: what operators did to the data, and whether the log was changed since."""
+"""`sam-db audit`: the operators' changes to the data, and whether that log was altered."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections import deque
 
 from sam_pipeline.schema.program.command import (
     OK,
+    Verb,
+    add_verbs,
     print_done,
     print_json,
     print_lines,
+    print_table,
     text_argument,
-    text_table,
     whole_number,
 )
 from sam_pipeline.schema.program.wording import plural
@@ -23,62 +25,65 @@ from sam_pipeline.sql.errors import OperationsChanged
 from sam_pipeline.sql.operations import RecordedOperation, broken_links, operations
 
 LISTED = 50
+COLUMNS = ("id", "time", "database login", "login", "command", "arguments")
 
 EXAMPLES = """\
 examples:
-  sam-db audit
-  sam-db audit --json
-  sam-db audit --verify
-  sam-db audit --verify --expect 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+  sam-db audit list
+  sam-db audit list --json
+  sam-db audit verify
+  sam-db audit verify --expect 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 
-Operations are what people do to the data: edited, replayed, dropped and restored dead letters,
-exclusions, downtimes, seals, requested runs of reports, prunes and revocations, and each policy
-that a consumer has read again. Each has a digest that covers the one before. --verify prints the
-last digest: keep it outside of the database, and --expect it the next time, as nothing else can
-show that the newest operations were removed. Exit 65 if the log was changed.
+Operations are edited, replayed, dropped and restored dead letters, exclusions, downtimes, seals,
+requested runs of reports, prunes and revocations, and each policy that a consumer has read again.
+Each has a digest that covers the one before. `verify` prints the last digest: keep it outside of
+the database, and --expect it the next time, as nothing else can show that the newest operations
+were removed. Exit 65 if the log was changed.
 """
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.epilog = EXAMPLES
+def add_options(noun: argparse.ArgumentParser) -> None:
+    add_verbs(
+        noun,
+        EXAMPLES,
+        list=Verb("list what operators did to the data", run_list, _add_list),
+        verify=Verb("check the digests of all operations", run_verify, _add_verify),
+    )
+
+
+def _add_list(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--limit",
         metavar="N",
         type=whole_number(1),
         help=f"list only the newest N operations (default: {LISTED}; with --json all)",
     )
-    command.add_argument(
-        "--verify", action="store_true", help="list nothing; check the digests of all operations"
-    )
+
+
+def _add_verify(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--expect",
         metavar="DIGEST",
         type=text_argument,
-        help="with --verify: the last digest of an earlier time, which must still be there",
+        help="the last digest of an earlier time, which must still be there",
     )
-    command.set_defaults(handler=run_audit, usage_error=command.error)
 
 
-def run_audit(args: argparse.Namespace) -> int:
-    if args.expect and not args.verify:
-        args.usage_error("--expect requires --verify")
-    if args.verify:
-        return _verify(args)
+def run_list(args: argparse.Namespace) -> int:
     limit = args.limit or (None if args.json else LISTED)
     newest = deque(operations(open_database(args, READER)), maxlen=limit)
     if args.json:
         print_json([{**one._asdict(), "arguments": _arguments(one)} for one in newest])
-    elif newest:
-        columns = ("id", "time", "database login", "login", "command", "arguments")
+    else:
         rows = [
             (*operation[:5], "  ".join("=".join(pair) for pair in _arguments(operation).items()))
             for operation in newest
         ]
-        print_lines(*text_table(columns, rows))
+        print_table(COLUMNS, rows, "no operations")
     return OK
 
 
-def _verify(args: argparse.Namespace) -> int:
+def run_verify(args: argparse.Namespace) -> int:
     """Check the chain of all operations, and print the last digest."""
     engine = open_database(args, READER)
     chain = list(operations(engine))
@@ -102,7 +107,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _arguments(operation: RecordedOperation) -> dict[str, str]:
-    """The arguments by name; of an operation that was changed by hand, perhaps only a text."""
+    """The arguments by name; those of an operation that was altered may be only a text."""
     try:
         arguments = json.loads(operation.arguments)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`sam-db downtime`: announce, cancel and list downtimes."""
+"""`sam-db downtime`: announce, end, cancel and list downtimes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
-    common_options,
+    Verb,
+    add_verbs,
     print_done,
     print_json,
-    print_lines,
+    print_table,
     text_argument,
-    text_table,
 )
 from sam_pipeline.schema.program.moments import day_argument, time_argument
 from sam_pipeline.schema.records.classes import DOWNTIME
-from sam_pipeline.sql.commands.history import print_history
+from sam_pipeline.sql.commands.class_ import print_history
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.catalogue import SOURCE
@@ -40,6 +40,7 @@ examples:
       --reason "power cut"
   sam-db downtime list --site EXAMPLE-SITE --from 2026-11-01 --to 2026-11-30
   sam-db downtime list --site EXAMPLE-SITE --all --history
+  sam-db downtime end local-20261121-1a2b3c4d --at 2026-11-20T10:30Z --reason "power is back"
   sam-db downtime cancel local-20261121-1a2b3c4d --reason "wrong site"
 
 Times need a zone: 08:00Z is UTC, and 09:00+01:00 is the same moment. A change in the past marks the
@@ -63,95 +64,87 @@ NAMES = {
 logger = logging.getLogger(__name__)
 
 
-def add_options(group: argparse.ArgumentParser) -> None:
-    group.epilog = EXAMPLES
-    actions = group.add_subparsers(metavar="ACTION", required=True)
-    common = [common_options()]
-    add, cancel, listing = (
-        actions.add_parser(
-            name,
-            parents=common,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=EXAMPLES,
-        )
-        for name, summary in (
-            ("add", "announce a downtime, or move an existing one (--id)"),
-            ("cancel", "cancel downtimes, or end them early (--end)"),
-            ("list", "list current and future downtimes, or those in a range of days"),
-        )
+def add_options(noun: argparse.ArgumentParser) -> None:
+    period = "list current and future downtimes, or those in a range of days"
+    add_verbs(
+        noun,
+        EXAMPLES,
+        add=Verb("announce a downtime, or move an existing one (--id)", run_add, _add_add),
+        end=Verb("end downtimes early", run_end, _add_end),
+        cancel=Verb("cancel downtimes, also past ones", run_end, _add_cancel),
+        list=Verb(period, run_list, _add_list),
     )
 
-    add.add_argument(
-        "--site", required=True, type=text_argument, metavar="S", help="site of the downtime"
-    )
-    add.add_argument("--host", type=text_argument, metavar="H", help="default: the whole site")
-    add.add_argument(
-        "--flavour",
-        type=text_argument,
-        metavar="F",
-        help="default: all services of the host or site",
-    )
+
+def _add_add(add: argparse.ArgumentParser) -> None:
+    for name, metavar, default, summary in (
+        ("site", "S", None, "site of the downtime"),
+        ("host", "H", None, "default: the whole site"),
+        ("flavour", "F", None, "default: all services of the host or site"),
+        ("classification", "C", "SCHEDULED", "default: SCHEDULED"),
+        ("severity", "S", "OUTAGE", "default: OUTAGE"),
+        ("id", "ID", None, "id of the downtime (default: a new one)"),
+    ):
+        add.add_argument(
+            f"--{name}",
+            default=default,
+            required=name == "site",
+            type=text_argument,
+            metavar=metavar,
+            help=summary,
+        )
     for name, summary in (("start", "when it starts"), ("end", "when it ends (exclusive)")):
         add.add_argument(
             f"--{name}", required=True, type=time_argument, metavar="TIME", help=summary
         )
-    add.add_argument(
-        "--classification",
-        default="SCHEDULED",
-        type=text_argument,
-        metavar="C",
-        help="default: SCHEDULED",
-    )
-    add.add_argument(
-        "--severity", default="OUTAGE", type=text_argument, metavar="S", help="default: OUTAGE"
-    )
-    add.add_argument(
-        "--id", type=text_argument, metavar="ID", help="id of the downtime (default: a new one)"
-    )
-    add.set_defaults(handler=run_add, usage_error=add.error)
+    _add_reason(add, required=True)
 
+
+def _add_end(end: argparse.ArgumentParser) -> None:
+    _add_cancel(end)
+    end.add_argument(
+        "--at", type=time_argument, default=wire_now(), metavar="TIME", help="default: now"
+    )
+
+
+def _add_cancel(cancel: argparse.ArgumentParser) -> None:
     cancel.add_argument("ids", type=text_argument, metavar="ID", nargs="+", help="id of a downtime")
-    cancel.add_argument(
-        "--end", type=time_argument, metavar="TIME", help="end them then instead of cancelling them"
-    )
-    cancel.set_defaults(handler=run_cancel)
-    for parser in (add, cancel):
-        parser.add_argument(
-            "--reason",
-            required=parser is add,
-            type=text_argument,
-            metavar="TEXT",
-            help="why; becomes part of the description",
-        )
-        parser.add_argument(
-            "--who",
-            type=text_argument,
-            metavar="NAME",
-            help="who gives the reason (default: your login name)",
-        )
+    cancel.set_defaults(at=None)
+    _add_reason(cancel)
 
+
+def _add_reason(command: argparse.ArgumentParser, required: bool = False) -> None:
+    reason = "why; becomes part of the description"
+    who = "who gives the reason (default: your login name)"
+    command.add_argument(
+        "--reason", required=required, type=text_argument, metavar="TEXT", help=reason
+    )
+    command.add_argument("--who", type=text_argument, metavar="NAME", help=who)
+
+
+def _add_list(listing: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--site", type=text_argument, metavar="S", help="only downtimes of this site"
     )
-    for name, summary in (("from", "first UTC day"), ("to", "last UTC day, inclusive")):
-        listing.add_argument(f"--{name}", type=day_argument, metavar="D", help=summary)
+    for option, dest, summary in (
+        ("--from", "first", "first UTC day"),
+        ("--to", "last", "last UTC day, inclusive"),
+    ):
+        listing.add_argument(option, dest=dest, type=day_argument, metavar="DAY", help=summary)
     listing.add_argument(
         "--all", dest="everything", action="store_true", help="include past and cancelled downtimes"
     )
     listing.add_argument(
-        "--history", action="store_true", help="all that was said about them, by whom and when"
+        "--history", action="store_true", help="list all statements about them, by whom and when"
     )
-    listing.set_defaults(handler=run_list, usage_error=listing.error)
 
 
 def run_add(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     if args.end <= args.start:
         args.usage_error(f"--end {args.end} is not after --start {args.start}")
-    new_id = f"local-{now:%Y%m%d}-{secrets.token_hex(4)}"
     fields = {
-        "downtimeId": new_id if args.id is None else args.id,
+        "downtimeId": args.id or f"local-{now:%Y%m%d}-{secrets.token_hex(4)}",
         "siteName": args.site,
         "hostName": args.host or "",
         "serviceFlavour": args.flavour or "",
@@ -172,11 +165,11 @@ def run_add(args: argparse.Namespace) -> int:
     return OK
 
 
-def run_cancel(args: argparse.Namespace) -> int:
-    now = datetime.now(UTC)
-    reason = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason]))
+def run_end(args: argparse.Namespace) -> int:
+    """End downtimes at a time, or without one cancel them."""
+    reason = ": ".join(filter(None, ["ended" if args.at else "cancelled", args.reason]))
     ids, why = list(dict.fromkeys(args.ids)), _signed(reason, args.who)
-    changed = cancel(open_database(args), ids, args.end, why, now)
+    changed = cancel(open_database(args), ids, args.at, why, datetime.now(UTC))
     for downtime_id in args.ids:
         if all(change.after["downtimeId"] != downtime_id for change in changed.changes):
             logger.warning("downtime %s was already cancelled", downtime_id)
@@ -185,7 +178,7 @@ def run_cancel(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    first, last = getattr(args, "from"), args.to
+    first, last = args.first, args.last
     if first and last and last < first:
         args.usage_error(f"--to {last} is before --from {first}")
     start = day_start(first) if first else "" if last or args.everything else wire_now()
@@ -215,7 +208,7 @@ def run_list(args: argparse.Namespace) -> int:
         ]
         for downtime in downtimes
     ]
-    print_lines(*text_table([*NAMES, "late", "cancelled", "source"], cells))
+    print_table([*NAMES, "late", "cancelled", "source"], cells, "no downtimes")
     return OK
 
 

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     SERVICE_ENDPOINT,
@@ -43,6 +45,11 @@ from sam_pipeline.sql.topology.view_rows import (
     last_said,
     stored_rows,
 )
+
+COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
+"""The fields of FeedChanges that a summary shows."""
+MAX_EXAMPLES = 5
+"""How many sites a line of the summary shows."""
 
 MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
 """An export is probably incomplete if all rows vanish at once, or at least this number and this
@@ -137,6 +144,59 @@ class FeedSnapshot:
         """The feed, for messages."""
         kind, _, vo = self.feed.partition(":")
         return f"the VO feed of {vo}" if vo else kind.upper()
+
+
+@dataclass(frozen=True)
+class FeedOutcome:
+    """The changes by a snapshot; of a feed from a server, also its URL and documents."""
+
+    snapshot: FeedSnapshot
+    rows: FeedRows
+    changes: Sequence[FeedChanges]
+    url: str = ""
+    documents: int = 0
+    unchanged: int = 0
+
+    def document(self, dry_run: bool) -> dict[str, Any]:
+        """The outcome for JSON."""
+        kinds = [dict(zip(COLUMNS, row, strict=True)) for row in self._counts()]
+        document: dict[str, Any] = {"at": self.snapshot.at, "dry_run": dry_run, "kinds": kinds}
+        if self.url:
+            document |= {"url": self.url, "documents": self.documents}
+            document["unchanged_documents"] = self.unchanged
+        document["left_out"] = [item._asdict() for item in self.rows.left_out]
+        document["filtered_sites"] = {
+            condition: sorted(sites) for condition, sites in self.rows.filtered.items()
+        }
+        document["downtimes_without_endpoint"] = self._without_endpoint()
+        if dry_run:
+            document["rows"] = [
+                {"class": change.message_class.name, "record": row}
+                for change in self.changes
+                for row in change.rows
+            ]
+        return document
+
+    def summary(self) -> list[str]:
+        lines = text_table(COLUMNS, self._counts())
+        if self.url:
+            unchanged = f", {self.unchanged} of them unchanged" if self.unchanged else ""
+            lines.insert(0, f"{self.url}: {plural(self.documents, 'document')}{unchanged}")
+        for condition, sites in self.rows.filtered.items():
+            shown = ", ".join(sorted(sites)[:MAX_EXAMPLES])
+            if len(sites) > MAX_EXAMPLES:
+                shown += f", … and {len(sites) - MAX_EXAMPLES} more"
+            lines.append(f"not taken: {plural(len(sites), 'site')} ({condition}): {shown}")
+        lines += self._without_endpoint()
+        if self.rows.left_out:
+            lines.append(f"{plural(len(self.rows.left_out), 'element')} left out")
+        return lines
+
+    def _counts(self) -> list[list[Any]]:
+        return [[getattr(change, name) for name in COLUMNS] for change in self.changes]
+
+    def _without_endpoint(self) -> list[str]:
+        return [change.without_endpoint for change in self.changes if change.without_endpoint]
 
 
 # One import at a time, because the stored rows must not change between comparison and insert.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -275,19 +276,20 @@ def read_header(
     raise BadInput(*lines)
 
 
-def problem_of_format(time_format: str) -> str | None:
-    """The problem of a format of times such as `%m/%d/%Y %H:%M`.
+def time_format_argument(text: str) -> str:
+    """The argparse `type` of a format of times such as `%m/%d/%Y %H:%M`.
 
     Only a person can name it: whether 2/3 is in February or March is nowhere in a table.
     """
     sample = datetime(2026, 11, 29, 13, 45, tzinfo=UTC)
     try:
-        read = datetime.strptime(sample.strftime(time_format), time_format)
+        read = datetime.strptime(sample.strftime(text), text)
     except ValueError as error:
-        return f"{time_format!r} is not a format of strptime: {error}"
+        raise ArgumentTypeError(f"{text!r} is not a format of strptime: {error}") from None
     if read.date() != sample.date() or (read.hour, read.minute) != (sample.hour, sample.minute):
-        return f"{time_format!r} must say day, month, year, hour and minute (%m/%d/%Y %H:%M)"
-    return None
+        parts = "day, month, year, hour and minute (%m/%d/%Y %H:%M)"
+        raise ArgumentTypeError(f"{text!r} must say {parts}")
+    return text
 
 
 def time_in(time_format: str | None, text: str) -> str:

@@ -681,7 +681,7 @@ SELECT
     operation_id, happened_at, database_login, os_login, command, arguments, previous_digest, digest
 FROM operation;
 COMMENT ON VIEW operation_log IS
-    'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';
+    'What operators did to the data; `sam-db audit verify` checks the chain of digests.';
 
 -- Archive ---------------------------------------------------------------------------------------
 -- What `sam-db archive` reads besides the input views of reports, and the tables of results and

@@ -874,7 +874,7 @@ SELECT
     dead_letters, repeated_dead_letters, summarised_dead_letters, checks
 FROM loaded_batch;
 
--- What operators did to the data; `sam-db audit --verify` checks the chain of digests.
+-- What operators did to the data; `sam-db audit verify` checks the chain of digests.
 CREATE VIEW operation_log AS
 SELECT
     operation_id,

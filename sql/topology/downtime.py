@@ -111,7 +111,7 @@ def cancel(
                 changes.append(DowntimeChange(row, ended))
         return changes
 
-    return _store(engine, "downtime cancel", changes_to, now)
+    return _store(engine, "downtime end" if end else "downtime cancel", changes_to, now)
 
 
 def list_downtimes(engine: Engine) -> list[Row]:

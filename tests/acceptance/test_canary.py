@@ -66,7 +66,7 @@ AFTER_THE_REPORT = (
     "sam-report seal --list --json",
 )
 WITHOUT_DATABASE = (
-    "sam-db current",
+    "sam-db version",
     "sam-db upgrade",
     "sam-db check --json",
     "sam-consume check --json",

@@ -139,7 +139,7 @@ QUIET = (
     ("sam-db", "-q", "check"),
     ("sam-publish", "-q", "check"),
     ("sam-consume", "-q", "check"),
-    ("sam-db", "-q", "partitions"),
+    ("sam-db", "-q", "partition", "create"),
     ("sam-db", "-q", "prune", "--keep-results", "4000d", "--keep-details", "60d"),
     ("sam-db", "-q", "import", "records", "results.txt"),
     ("sam-db", "-q", "downtime", "add", "--site", "A", *TIMES),

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.archive [--part A]... [--quick] [--rounds R] [--sites N] …
 
-    A  the process `sam-db archive --day D --force`: reads a day from a private PostgreSQL, sorts
-       it, and writes Parquet files, their digests and a manifest to a directory, fsynced / a
+    A  the process `sam-db archive write --day D --force`: reads a day from a private PostgreSQL,
+       sorts it, and writes Parquet files, their digests and a manifest to a directory, fsynced / a
        process that runs `COPY (SELECT * … ORDER BY …) TO … (FORMAT parquet)` with the same columns,
        order, compression and row groups, from a table in a file of its own
     B  the process `sam-report run --day --source archive` / a DuckDB process on the same files
@@ -88,7 +88,7 @@ class Archive:
 
     def write(self, day: date | None = None) -> Run:
         variables = {"SAM_DATABASE_URL": as_role(self.days.url, "archiver")}
-        command = [SAM_DB, "archive", "--day", str(day or self.day), "--force"]
+        command = [SAM_DB, "archive", "write", "--day", str(day or self.day), "--force"]
         variables["SAM_ARCHIVE_URL"] = str(self.root)
         return run(command, environment(**variables), self.directory)
 
@@ -170,7 +170,14 @@ def sam_report(archive: Archive, master: str, period: Period) -> Run:
     engine = make_engine(url, create=True)
     upgrade(engine)
     engine.dispose()
-    options = ["--source", "archive", "--from", str(period.first), "--to", str(period.last)]
+    options = [
+        "--source",
+        "archive",
+        "--from",
+        str(period.first),
+        "--to",
+        str(period.last),
+    ]
     variables = {"SAM_ARCHIVE_URL": f"file://{archive.root}", "SPARK_LOCAL_IP": HOST}
     return run(
         [report.SAM_REPORT, "run", "--profile", "profile.toml", "--master", master, *options],

@@ -165,4 +165,4 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
     ):
         for options in ((), ("--json",)):
             seen("sam-consume", "dead-letter", *command, *options)
-    seen("sam-db", "classes")
+    seen("sam-db", "class", "list")

@@ -37,7 +37,7 @@ ROLES = (
     ("sam-report seal", "reporter"),
     ("sam-report", "reader"),
     ("sam-db audit", "reader"),
-    ("sam-db archive --restore", "owner"),
+    ("sam-db archive restore", "owner"),
     ("sam-db archive", "archiver"),
     ("sam-db import gocdb", "topology"),
     ("sam-db import vofeed", "topology"),

@@ -65,7 +65,7 @@ _DOWNTIME = (
     *("classification", "severity", "description", "announced_s"),
 )
 _HOST = "host_name"
-_ADVICE = "`sam-db archive --verify` checks the archive"
+_ADVICE = "`sam-db archive verify` checks the archive"
 _ERRORS: Mapping[str, tuple[type[ArchiveError], str]] = {
     MISSING: (ArchiveDamaged, f"a manifest names it: {_ADVICE}"),
     DAMAGED: (ArchiveDamaged, _ADVICE),

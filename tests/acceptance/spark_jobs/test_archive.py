@@ -48,7 +48,9 @@ def archived(
     database = fresh_database(postgres)
     workplace = configured(Workplace(directory, f"spool://{directory}/queue", database), root)
     fill(database)
-    workplace.succeed("sam-db", "archive", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:])
+    workplace.succeed(
+        "sam-db", "archive", "write", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:]
+    )
     [summary] = workplace.succeed(*RUN, "--source", "database").json
     figures, timeline = published(database)
     postgres.execute(f"DROP DATABASE {database.rpartition('/')[2]} WITH (FORCE)")
@@ -86,8 +88,10 @@ def test_a_pruned_day_is_computed_and_explained_from_the_archive(tmp_path: Path)
     workplace = configured(Workplace(tmp_path, f"spool://{tmp_path}/queue", database), root)
     fill(database)
     day = ("--day", str(LAST - timedelta(days=1)))
-    workplace.succeed("sam-db", "archive", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:])
-    workplace.succeed("sam-db", "archive", "--verify")
+    workplace.succeed(
+        "sam-db", "archive", "write", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:]
+    )
+    workplace.succeed("sam-db", "archive", "verify")
     workplace.succeed("sam-db", "prune", "--keep-results", "3d")
     run = (*RUN[:4], *day)
 

@@ -113,7 +113,9 @@ def test_sites_of_a_vo_are_apart_and_in_downtime_by_either_name(workplace: Workp
     [page] = (workplace.directory / "pages").rglob("T2_XX_South*.html")
     assert "EXAMPLE-GRID" in page.read_text()
 
-    workplace.succeed("sam-db", "archive", "--from", str(DAY - timedelta(days=1)), "--to", str(DAY))
+    workplace.succeed(
+        "sam-db", "archive", "write", "--from", str(DAY - timedelta(days=1)), "--to", str(DAY)
+    )
     workplace.succeed(*RUN, "archive")
     assert show(workplace) == figures
 

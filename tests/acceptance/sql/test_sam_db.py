@@ -299,16 +299,17 @@ def test_results_and_details_are_removed_at_their_age_and_counted(workplace: Wor
 def test_partitions_of_the_coming_days_are_created(workplace: Workplace) -> None:
     load(workplace, 1)
 
-    first = workplace.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
-    second = workplace.succeed("sam-db", "partitions", "--ahead", "2", "--json").json
-    table = workplace.succeed("sam-db", "partitions").out
+    first = workplace.succeed("sam-db", "partition", "create", "--ahead", "2", "--json").json
+    second = workplace.succeed("sam-db", "partition", "create", "--ahead", "2", "--json").json
+    table = workplace.succeed("sam-db", "partition", "list").out
 
-    assert [row["partition"] for row in first] == [
-        f"metric_result{kind}_{day(age):%Y%m%d}"
+    names = [
+        [f"metric_result{kind}_{day(age):%Y%m%d}" for kind in ("", "_detail")]
         for age in (1, 0, -1, -2)
-        for kind in ("", "_detail")
     ]
     # The consumer has created those of today and tomorrow, the last day that it would load.
-    assert [row["made"] for row in first] == [False] * 6 + [True] * 2
-    assert [row["made"] for row in second] == [False] * 8
-    assert table.splitlines()[-1].endswith("created now")
+    assert [row["partition"] for row in first] == names[-1]
+    assert second == []
+    assert [line.split()[0] for line in table.splitlines()[2:]] == [
+        name for of_day in names for name in of_day
+    ]

@@ -103,7 +103,7 @@ def test_programs_of_both_versions_work_before_and_after_the_upgrade(old: Workpl
     checked = old.run("sam-db", "check", "--json")
     assert problems(checked) == []
     assert COMPATIBLE.format("0001") in checked.json["notes"][0]
-    current = old.succeed("sam-db", "current", "--json").json
+    current = old.succeed("sam-db", "version", "--json").json
     assert (current["version"], current["compatible"]) == ("0002", True)
     assert old.succeed("sam-db", "upgrade", "--json").json["applied"] == []
     repaired = old.run("sam-db", "repair")

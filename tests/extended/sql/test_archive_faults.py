@@ -45,7 +45,7 @@ def test_a_full_disk_is_reported_with_the_path_and_nothing_is_half_done(
                 filler.write_bytes(b"x" * size)
             except OSError:
                 filler.write_bytes(b"x" * (size - 8192))
-            done = sam_db("archive", "--day", str(DAY))
+            done = sam_db("archive", "write", "--day", str(DAY))
             codes.append(done.code)
             assert is_intact(store)
             if done.code:
@@ -54,7 +54,7 @@ def test_a_full_disk_is_reported_with_the_path_and_nothing_is_half_done(
 
         assert IO_ERROR in codes
         filler.unlink()
-        assert sam_db("archive", "--day", str(DAY)).code == OK
+        assert sam_db("archive", "write", "--day", str(DAY)).code == OK
         assert newest_day(store).rows == 12
         assert is_intact(store)
 
@@ -64,7 +64,7 @@ def test_a_directory_that_is_not_writable_is_reported(engine: Engine, tmp_path: 
     root.chmod(0o500)
     url = sam_db_on(engine, tmp_path).url
 
-    command = (sys.executable, "-m", "sam_pipeline.sql", "archive", "--day", str(DAY))
+    command = (sys.executable, "-m", "sam_pipeline.sql", "archive", "write", "--day", str(DAY))
     done = subprocess.run(
         [*WITHOUT_ROOTS_RIGHTS, *command],
         env={**os.environ, "SAM_DATABASE_URL": url, "SAM_ARCHIVE_URL": str(root)},

@@ -52,7 +52,7 @@ def test_upgrade_creates_the_file_once(sam_db: SamDb) -> None:
     assert sam_db.document("upgrade") == applied
     assert sam_db.document("upgrade") == {**applied, "applied": []}
     assert "already version 0001" in sam_db("upgrade").out
-    assert "version 0001" in sam_db("current").out
+    assert "version 0001" in sam_db("version").out
     assert sam_db.document("check")["problems"] == []
 
 
@@ -69,7 +69,7 @@ def test_check_reports_every_problem_at_once_with_its_command(
     index, other = as_json.json["problems"]
     assert other == {"problem": trigger, "repair": "sam-db repair"}
     assert index["repair"] is None  # tables are left as they are
-    assert sam_db("classes").out.splitlines()[-1].endswith("no INSTEAD OF INSERT trigger")
+    assert sam_db("class", "list").out.splitlines()[-1].endswith("no INSTEAD OF INSERT trigger")
 
 
 def test_sql_prints_the_whole_schema_without_a_database(file: Path, sam_db: SamDb) -> None:
@@ -83,26 +83,26 @@ def test_sql_prints_the_whole_schema_without_a_database(file: Path, sam_db: SamD
     assert sam_db.document("upgrade")["applied"] == []
 
 
-@pytest.mark.parametrize("command", ["current", "check", "classes", "upgrade"])
+@pytest.mark.parametrize("command", ["version", "check", "class list", "upgrade"])
 def test_an_unusable_database_is_one_clear_line(
     file: Path, sam_db: SamDb, empty_database: Path, command: str
 ) -> None:
     if command != "upgrade":
-        missing = sam_db(command)
+        missing = sam_db(*command.split())
         assert (missing.code, missing.out) == (CONFIG, "")
         assert missing.err.startswith(f"sam-db: error: {file}: no such database")
         assert not file.exists()
         file.touch()
-        empty = sam_db(command, "--json")
+        empty = sam_db(*command.split(), "--json")
         assert empty.code == CONFIG
         assert "has no schema" in empty.err + empty.out
     file.write_bytes(empty_database.read_bytes())
     execute(file, "UPDATE alembic_version SET version_num = '0815'")
-    newer = sam_db(command)
+    newer = sam_db(*command.split())
     assert newer.code == CONFIG
     assert "0815" in newer.err and wanted_version() in newer.err
     file.write_text("a letter to my aunt\n" * 100)
-    other = sam_db(command)
+    other = sam_db(*command.split())
     assert (other.code, other.err.count("\n")) == (CONFIG, 1)
     assert "file is not a database" in other.err
     assert file.read_text() == "a letter to my aunt\n" * 100
@@ -152,7 +152,12 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
         ("sql --from 0000", "must be one of 0001"),
         ("prune", "--keep-results 400d"),
         ("prune --keep-results=60", "'60' is not an age"),
-        *((f"partitions --ahead={n}", "expected 0 to 366") for n in ("-1", "367", "x", "9" * 5000)),
+        *(
+            (f"partition create --ahead={n}", "expected 0 to 366")
+            for n in ("-1", "367", "x", "9" * 5000)
+        ),
+        ("archive write", "name the days"),
+        ("archive verify --due --day today", "--due chooses the days"),
         ("import records --age-limit -3 a.txt", "--age-limit"),
         ("import csv --class metricOutput a.csv", "--class"),
         ("import gocdb", "--url or files are required"),
@@ -211,18 +216,26 @@ def test_add_prints_ids_days_that_are_due_and_a_row_for_each_flavour(with_result
     assert rows[0] == rows[0] | expected | {"moved": False, "cancelled": False}
 
 
-def test_cancel_ends_a_known_id_once(with_result: SamDb) -> None:
+def test_a_downtime_with_a_known_id_is_ended_and_cancelled_once(with_result: SamDb) -> None:
     with_result.document(*POWER_CUT, *TIMES, "--id", "X1")
 
+    early = "2026-01-06T12:00Z"
+    ended = with_result.document("downtime", "end", "X1", "--at", early, "--who", "joe")
+    outside = with_result("downtime", "end", "X1")
     cancelled = with_result.document("downtime", "cancel", "X1", "--who", "joe")
     again, unknown = (
         with_result("downtime", "cancel", "X1"),
         with_result("downtime", "cancel", "X9"),
     )
 
+    assert ended["due_days"] == ["2026-01-05", "2026-01-06"]
+    assert ended["downtimes"][0]["end_time"] == "2026-01-06T12:00:00Z"
+    assert (outside.code, "can't be ended at" in outside.err) == (USAGE, True)
     assert cancelled["due_days"] == ["2026-01-05", "2026-01-06"]
     assert cancelled["downtimes"][0]["cancelled"] is True
-    assert cancelled["downtimes"][0]["description"] == "power cut (jane); cancelled (joe)"
+    assert cancelled["downtimes"][0]["description"] == (
+        "power cut (jane); ended (joe); cancelled (joe)"
+    )
     assert (again.code, again.out, "already cancelled" in again.err) == (OK, "", True)
     assert (unknown.code, "no downtime X9" in unknown.err) == (NO_INPUT, True)
 
@@ -378,7 +391,7 @@ def test_history_is_accepted_within_limits_and_the_future_is_not(db: SamDb) -> N
 
     assert answer["rows"] == 1
     assert answer["dead_letters"] == {"too-old": 1, "in-the-future": 1}
-    limited = db(*IMPORT, "--age-limit", "1000", write(db, "b.txt", old))
+    limited = db(*IMPORT, "--age-limit", "1000d", write(db, "b.txt", old))
     assert limited.code == BAD_DATA
 
 

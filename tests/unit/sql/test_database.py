@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.checks.schema_objects import table_differences
-from sam_pipeline.sql.commands.imports.feed_command import window_argument
+from sam_pipeline.sql.commands.import_ import window_argument
 from sam_pipeline.sql.database.config import DatabaseConfig, database_url, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.script import present_state, statements

@@ -30,7 +30,7 @@ same "$(hosts sam) $(hosts sam_before)" "a b c  a b c "
 dropdb sam_before
 
 # Operators, publishers
-#: replace 72dda39ded94b3d664bab245a837c397c56eb8f7f5e457308ff50827769fbacd => $(sam-db audit --verify --json | grep -oE '[0-9a-f]{64}')
+#: replace 72dda39ded94b3d664bab245a837c397c56eb8f7f5e457308ff50827769fbacd => $(sam-db audit verify --json | grep -oE '[0-9a-f]{64}')
 sam-db prune --keep-results 3000d
 #: run bash 1 2
 printf 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n' > critical.toml

@@ -301,25 +301,25 @@ def test_prune_keeps_days_that_are_not_archived_or_not_verified(
     assert horizon(engine) == BEFORE
     details = "SELECT count(*) FROM metricOutput WHERE detailsData IS NOT NULL"
     assert query(engine, details) == [(27,)]
-    sam_db.document("archive", "--from", str(BEFORE), "--to", str(DAY))
+    sam_db.document("archive", "write", "--from", str(BEFORE), "--to", str(DAY))
     unverified = "version 1 was not verified, or found to be damaged"
     assert kept_back() == [(str(BEFORE), unverified), (str(DAY), unverified)]
-    sam_db.document("archive", "--verify")
+    sam_db.document("archive", "verify")
     load(engine, LATE)
-    listed = sam_db.document("archive", "--list")
+    listed = sam_db.document("archive", "list")
     facts = [(row["day"], row["versions"], row["state"]) for row in listed]
     assert facts == [(str(BEFORE), [1], "current"), (str(DAY), [1], "changed")]
-    assert "2026-11-20  v1            12" in sam_db("archive", "--list").out
+    assert "2026-11-20  v1            12" in sam_db("archive", "list").out
     assert kept_back() == [(str(DAY), "has changed since version 1")]
     assert horizon(engine) == DAY
     assert len(stored(engine)["metricOutput"]) == 3 + 13 + 12
-    sam_db.document("archive", "--day", str(DAY))
+    sam_db.document("archive", "write", "--day", str(DAY))
     assert kept_back() == [(str(DAY), "version 2 was not verified, or found to be damaged")]
-    sam_db.document("archive", "--verify")
+    sam_db.document("archive", "verify")
     assert kept_back() == []
     assert horizon(engine) == DAY + timedelta(days=1)
     assert len(stored(engine)["metricOutput"]) == 3 + 12
-    assert sam_db.document("archive", "--list")[0]["state"] == "pruned"
+    assert sam_db.document("archive", "list")[0]["state"] == "pruned"
 
 
 def test_prune_does_nothing_while_the_archive_is_away(engine: Engine, sam_db: SamDb) -> None:
@@ -337,16 +337,17 @@ def test_pruned_and_open_days_are_not_archived(engine: Engine, sam_db: SamDb) ->
     today = datetime.now(UTC).date()
 
     for day, reason in ((DAY, "were pruned"), (today, "is not over yet")):
-        assert reason in sam_db.refusal("archive", "--day", str(day))
+        assert reason in sam_db.refusal("archive", "write", "--day", str(day))
 
 
 @only_on("postgresql")
 def test_an_archiver_can_do_nothing_else(engine: Engine, sam_db: SamDb) -> None:
     archiver = replace(sam_db, url=as_role(sam_db.url, "archiver"))
 
-    assert archiver("archive", "--due", "--verify").code == OK
+    for verb in ("write", "verify"):
+        assert archiver("archive", verb, "--due").code == OK
 
-    assert archiver("archive", "--restore", str(DAY)).code == NO_PERMISSION
+    assert archiver("archive", "restore", str(DAY)).code == NO_PERMISSION
     assert archiver("prune", "--keep-results", "9999d").code == NO_PERMISSION
 
 
@@ -390,7 +391,7 @@ def test_killed_at_every_step_there_is_the_old_version_or_the_new_one(
         while code != OK:
             steps += 1
             # A version is written anew each time, and the one before is deleted.
-            code = run("--day", str(DAY), "--force", step=steps)
+            code = run("write", "--day", str(DAY), "--force", step=steps)
 
             assert code in (OK, -signal.SIGKILL)
             assert is_intact(local)
@@ -398,7 +399,7 @@ def test_killed_at_every_step_there_is_the_old_version_or_the_new_one(
 
         assert steps > 20
         assert seen == {12, 13}
-        assert [run("--day", str(DAY), "--force"), run("--clean")] == [OK, OK]
+        assert [run("write", "--day", str(DAY), "--force"), run("clean")] == [OK, OK]
     manifest = newest_day(local)
     assert set(local.names()) == {manifest.name, *(file.name for file in manifest.files)}
 
@@ -411,9 +412,9 @@ def test_killed_while_it_uploads_there_is_the_old_version_or_the_new_one(
     fill(engine)
     with commands(engine, store, **s3.environment) as run:
         for step in (4, 10, 11, 12):  # in the midst of the files, and around the manifest
-            assert run("--day", str(DAY), "--force", step=step) == -signal.SIGKILL
+            assert run("write", "--day", str(DAY), "--force", step=step) == -signal.SIGKILL
             assert is_intact(store)
-        assert [run("--due", "--verify"), run("--clean")] == [OK, OK]
+        assert [run("write", "--due"), run("verify", "--due"), run("clean")] == [OK, OK, OK]
     assert is_intact(store)
     named = {f.name for v in versions(store)[DAY] for f in read_manifest(store, DAY, v).files}
     assert {name for name in store.names() if "results/" in name and str(DAY) in name} <= named
@@ -425,7 +426,7 @@ def test_an_archive_that_is_not_there_or_not_ours_is_reported(
 ) -> None:
     def outcome(url: str, **variables: str) -> tuple[int, str]:
         environment = {"SAM_ARCHIVE_URL": url, "AWS_EC2_METADATA_DISABLED": "true", **variables}
-        answer = replace(sam_db, environment=environment)("archive", "--day", str(DAY))
+        answer = replace(sam_db, environment=environment)("archive", "write", "--day", str(DAY))
         return answer.code, answer.err
 
     without_key = {**s3.environment, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
@@ -504,9 +505,9 @@ def test_files_that_a_manifest_has_no_right_to_stay(
     stray.parent.mkdir()
     stray.touch()
 
-    found = sam_db("archive", "--verify")
-    archived = sam_db("archive", "--day", str(DAY), "--force")
-    listed = sam_db("archive", "--list")
+    found = sam_db("archive", "verify")
+    archived = sam_db("archive", "write", "--day", str(DAY), "--force")
+    listed = sam_db("archive", "list")
 
     assert (found.code, "names" in found.out + found.err) == (BAD_DATA, True)
     assert archived.code == BAD_DATA
@@ -519,22 +520,22 @@ def test_a_damaged_file_is_found_and_replaced_by_a_new_version(
     engine: Engine, local: LocalStore, sam_db: SamDb
 ) -> None:
     archive(engine, local)
-    assert sam_db("archive", "--verify").code == OK
+    assert sam_db("archive", "verify").code == OK
     path = Path(local.source().path(f"results/day={DAY}/v1-000.parquet"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
     found, restored = (
-        sam_db("archive", "--verify", "--json"),
-        sam_db("archive", "--restore", DAY.isoformat()),
+        sam_db("archive", "verify", "--json"),
+        sam_db("archive", "restore", DAY.isoformat()),
     )
 
     [document] = found.json
     assert (found.code, "SHA-256" in str(document["problems"])) == (BAD_DATA, True)
     assert (restored.code, "SHA-256" in restored.err) == (BAD_DATA, True)
-    assert sam_db("archive", "--day", str(DAY), "--force").code == OK
-    assert sam_db("archive", "--verify").code == OK
+    assert sam_db("archive", "write", "--day", str(DAY), "--force").code == OK
+    assert sam_db("archive", "verify").code == OK
     assert newest_day(local).version == 2
 
 
@@ -554,7 +555,7 @@ def test_a_file_is_never_overwritten(store: Store) -> None:
 def test_of_two_archivers_one_waits(engine: Engine, local: LocalStore, sam_db: SamDb) -> None:
     with archive_lock(engine, lambda line: None):
         process = subprocess.Popen(
-            [sys.executable, "-m", "sam_pipeline.sql", "archive", "--day", str(DAY)],
+            [sys.executable, "-m", "sam_pipeline.sql", "archive", "write", "--day", str(DAY)],
             cwd=ROOT,
             env={**os.environ, "SAM_DATABASE_URL": sam_db.url, "SAM_ARCHIVE_URL": local.url},
             stderr=subprocess.PIPE,

@@ -115,7 +115,7 @@ def assert_refused(engine: Engine, *versions: str) -> None:
     for command in (
         ("sam-consume", "run", "--drain"),
         ("sam-report", "show", "--day", "2026-11-01"),
-        *(("sam-db", name) for name in ("current", "check", "classes")),
+        *(("sam-db", *name.split()) for name in ("version", "check", "class list")),
     ):
         answer = invoke(*command, env=environment)
         assert answer.code == CONFIG, str(answer)

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.imports.feed_command import READERS
+from sam_pipeline.sql.commands.import_ import FEED_KINDS
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable
 from sam_pipeline.sql.imports.client import (
@@ -74,7 +74,7 @@ def import_feed(
     engine: Engine, feed: FeedConfig, state: Path, at: str, accept_shrinking: bool = False
 ) -> list[FeedChanges]:
     with downloaded(feed, WINDOW, state, {}) as download:
-        rows = taken(READERS[feed.kind](download.files), feed, download.answered)
+        rows = taken(FEED_KINDS[feed.kind].read(download.files), feed, download.answered)
         snapshot = FeedSnapshot(rows.feed, at, None, WINDOW, accept_shrinking)
         return apply_snapshot(engine, rows, snapshot)
 

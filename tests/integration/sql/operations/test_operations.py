@@ -168,9 +168,9 @@ def test_nothing_in_the_log_stops_its_reader(
     monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
 
     for options in ([], ["--json"]):
-        assert main(["audit", *options]) == OK
+        assert main(["audit", "list", *options]) == OK
         assert "forged" in capsys.readouterr().out
-    assert main(["audit", "--verify"]) == BAD_DATA
+    assert main(["audit", "verify"]) == BAD_DATA
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_the_audit_command_shows_that_operations_were_changed_or_removed(
         assert main(["audit", *arguments]) == code
         return capsys.readouterr().out
 
-    listed = json.loads(printed("--json"))
+    listed = json.loads(printed("list", "--json"))
     assert [entry["command"] for entry in listed] == ["downtime add", "downtime cancel", "prune"]
     assert listed[0]["arguments"] == ARGUMENTS
-    assert "downtime" not in printed("--limit", "1")
+    assert "downtime" not in printed("list", "--limit", "1")
     digest = listed[-1]["digest"]
-    printed("--verify", "--expect", digest)
+    printed("verify", "--expect", digest)
     with pytest.raises(SystemExit) as caught:
-        main(["audit", "--expect", "x"])
+        main(["audit", "list", "--expect", "x"])
     assert caught.value.code == USAGE
 
     on_sqlite = own_engine.dialect.name == "sqlite"
@@ -211,10 +211,10 @@ def test_the_audit_command_shows_that_operations_were_changed_or_removed(
     delete = ["DROP TRIGGER operation_delete"] if on_sqlite else []
     run(own_engine, f"DROP TRIGGER operation_change{on}", *delete)
     run(own_engine, "DELETE FROM operation WHERE operation_id = 3")
-    printed("--verify")
-    printed("--verify", "--expect", digest, code=BAD_DATA)
+    printed("verify")
+    printed("verify", "--expect", digest, code=BAD_DATA)
     run(own_engine, "UPDATE operation SET os_login = 'joe' WHERE operation_id = 2")
-    assert printed("--verify", code=BAD_DATA).startswith("operation 2: ")
+    assert printed("verify", code=BAD_DATA).startswith("operation 2: ")
 
 
 # What is recorded -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`sam-db current`: the version of the schema."""
+"""`sam-db version`: the version of the schema."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sam_pipeline.sql.database.config import database_url
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema, require_compatible, wanted_version
 
-EXAMPLES = "example:\n  sam-db current --json"
+EXAMPLES = "example:\n  sam-db version --json"
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    command.set_defaults(handler=run_current)
+    command.set_defaults(handler=run_version)
 
 
-def run_current(args: argparse.Namespace) -> int:
+def run_version(args: argparse.Namespace) -> int:
     engine = make_engine(database_url(args))
     schema, name = current_schema(engine), name_of(engine)
     if args.json:

@@ -43,7 +43,7 @@ the pruned days are kept, and `sam-report run` refuses to recompute them. If a p
 the next one completes it.
 
 With an archive (section [archive] of sam.toml), results and details are kept from the first day on
-that is not in it, has changed since, or was not verified (`sam-db archive --due --verify`).
+that is not in it, has changed since, or was not verified (`sam-db archive verify --due`).
 """
 
 logger = logging.getLogger(__name__)

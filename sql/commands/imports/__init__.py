@@ -1,1 +1,0 @@
-"""`sam-db import`: records and topology from elsewhere."""

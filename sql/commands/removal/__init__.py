@@ -1,1 +1,0 @@
-"""Commands that remove old data, and what a publisher said."""
