@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from deploy.manual.parsers import MAKERS, commands, parser_of
 from deploy.manual.roff import bold, definition, inline, literal, markdown, plain, rendered, usage
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.environment import CONFIG_FILES, ENVIRONMENT, FILES
 from docs.exit_codes import EXIT_CODES
-from docs.tables import DOCS
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import (
     BrokerConfig,
@@ -30,6 +30,7 @@ from sam_pipeline.sql.imports.feed_config import FeedConfig
 
 CONFIG = "sam.toml"
 PAGES = (*MAKERS, CONFIG)
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ABOUT_CONFIG = (
     "The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own"
     " section, and all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`."
@@ -158,7 +159,7 @@ def config_page() -> Iterator[str]:
     yield from ('.SH "SYNOPSIS"', bold("/etc/sam/sam.toml"), ".br", bold("/etc/sam/conf.d/*.toml"))
     yield '.SH "DESCRIPTION"'
     yield inline(ABOUT_CONFIG)
-    text = (DOCS / "configuration.md").read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     yield from markdown(text[text.index("## ") :])
     yield '.SH "SECTIONS"'
     for title, (settings, meaning) in TABLES.items():
