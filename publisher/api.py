@@ -28,10 +28,15 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from sam_pipeline.publisher.delivery.origin import script_origin
-from sam_pipeline.publisher.delivery.outgoing import messages_of_copy, outgoing
+from sam_pipeline.publisher.delivery.outgoing import (
+    fitted,
+    messages_of_copy,
+    outgoing,
+    require_deliverable,
+)
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication
 from sam_pipeline.publisher.delivery.publish import courier_for
-from sam_pipeline.publisher.probe.host_name import this_host
+from sam_pipeline.publisher.probe.values import record_of_values, this_host
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import ConfigError, SpoolError
@@ -155,9 +160,6 @@ class Publisher:
             ClockNotSet: the clock of this host can't be right.
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
-        # `sam-publish` loads this module too: without these it starts 1.5 ms sooner.
-        from sam_pipeline.publisher.probe.values import record_of_values
-
         self._check_usable()
         now = datetime.now(timezone.utc)
         fields = self.config.completed(record_of_values(record))
@@ -175,8 +177,6 @@ class Publisher:
             MessageRefused: no consumer could receive it, or it is too large.
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
-        from sam_pipeline.publisher.delivery.limits import require_deliverable
-
         self._check_usable()
         require_deliverable(message, self.config)
         self._waiting.messages.append(message)
@@ -193,7 +193,7 @@ class Publisher:
 
     def _deliver_if_due(self) -> None:
         if self._finalizer is None:
-            from weakref import finalize
+            from weakref import finalize  # 1 ms, and sam-publish does not need it
 
             self._finalizer = finalize(self, self._waiting.rescue)
         if len(self._waiting.messages) >= BATCH:
@@ -250,8 +250,6 @@ class _Waiting:
         if len(self._texts) == MAX_RECORDS or self._size + size > MAX_BYTES:
             self.pack()
         if size > MAX_BYTES:
-            from sam_pipeline.publisher.delivery.limits import fitted
-
             self.messages.append(fitted(self._message(text, 1), self._config))
             return
         self._texts.append(text)

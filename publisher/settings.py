@@ -347,7 +347,7 @@ def load_config(
     if problems:
         raise ConfigError(problems)
     for key in (one.signing_key_file for one in sets if one.signing_key_file):
-        from sam_pipeline.schema.identity.keys import load_signer  # 15 ms
+        from sam_pipeline.schema.identity.signature import load_signer  # 10 ms
 
         load_signer(key)
     return config

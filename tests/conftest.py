@@ -12,7 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from sam_pipeline.publisher.spool import losses
+from sam_pipeline.publisher.spool import bounded
 from tests.services import needed
 from tests.services.broker import QUICK_START, StompServer, java_options
 from tests.services.brokers import BROKERS
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _forget_losses() -> None:
     """Remove the count of results that tests have lost, or check_sam_publisher is critical."""
-    for directory in losses.ELSEWHERE:
+    for directory in bounded.ELSEWHERE:
         Path(f"{directory}/sam-publish-losses-{os.geteuid()}").unlink(missing_ok=True)
 
 

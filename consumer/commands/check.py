@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -154,7 +153,7 @@ def _print_findings(
                 "notes": notes,
                 "brokers": [trip._asdict() for trip in trips],
                 "certificates": [
-                    {**asdict(life), "days_left": round(life.days_left(now), 1)} for life in lives
+                    {**life._asdict(), "days_left": round(life.days_left(now), 1)} for life in lives
                 ],
             }
         )

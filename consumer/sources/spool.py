@@ -32,6 +32,7 @@ from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.inspection import inaccessible, reason_of
+from sam_pipeline.schema.spool.large_element import read_limited
 from sam_pipeline.schema.spool.queue import ChangeTimes, DirectoryQueue
 
 POLL_S = 0.2
@@ -194,7 +195,7 @@ class SpoolSource:
         if not locked:  # another reader has locked or removed it
             return
         try:
-            message, author = self._queue.read_limited(name, self._settings.max_body_bytes)
+            message, author = read_limited(self._queue, name, self._settings.max_body_bytes)
         except DamagedElement as error:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))

@@ -30,6 +30,7 @@ from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL
 from sam_pipeline.schema.net.stomp.frame import Fault, Frame
 from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.schema.spool.inspection import inaccessible
+from sam_pipeline.schema.spool.large_element import read_limited
 
 MAX_MESSAGES = 1000
 """Messages that wait until they are printed; further ones are left out."""
@@ -186,7 +187,7 @@ class SpoolTap(SpoolSource):
             if stop.wait(POLL_S):
                 return False
         try:
-            message, author = self._queue.read_limited(name, self._settings.max_body_bytes)
+            message, author = read_limited(self._queue, name, self._settings.max_body_bytes)
         except SpoolError as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # else a consumer was faster
                 logger.warning("spool %s: %s", self.name, error, extra={"broker": self.name})

@@ -27,10 +27,10 @@ else:  # as classes for the type checker alone they cost 1 % of publishing a res
 
 KINDS = {
     STOMP: "sam_pipeline.publisher.brokers.stomp",
-    ACTIVEMQ_REST: "sam_pipeline.publisher.brokers.rest.activemq",
-    RABBITMQ_API: "sam_pipeline.publisher.brokers.rest.rabbitmq",
-    AMS: "sam_pipeline.publisher.brokers.rest.ams",
-    DOOR: "sam_pipeline.publisher.brokers.rest.door",
+    ACTIVEMQ_REST: "sam_pipeline.publisher.brokers.activemq",
+    RABBITMQ_API: "sam_pipeline.publisher.brokers.rabbitmq",
+    AMS: "sam_pipeline.publisher.brokers.ams",
+    DOOR: "sam_pipeline.publisher.brokers.door",
     SPOOL: "sam_pipeline.publisher.brokers.spool",
 }
 """The module of each kind; imported when first used, for a quick start."""

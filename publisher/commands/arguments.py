@@ -1,12 +1,23 @@
-"""The options that several commands of sam-publish share."""
+"""The options that several commands of sam-publish share, and the configuration they give."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from sam_pipeline.schema.messages.message import DESTINATION, is_ours
+from sam_pipeline.publisher.delivery.origin import command_origin
+from sam_pipeline.publisher.settings import RECORD_KEYS, PublisherConfig, load_config
+from sam_pipeline.schema.messages.destination import require_destination
+from sam_pipeline.schema.messages.message import DESTINATION, default_destination, is_ours
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.stomp.frame import OURS, belongs_to_broker, is_header_name
 from sam_pipeline.schema.program.command import text_argument
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from sam_pipeline.schema.records.text import Record
 
 PROGRAM = "sam-publish"
 
@@ -109,9 +120,6 @@ def seconds_argument(text: str) -> float:
 
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
-    # Few calls set a header.
-    from sam_pipeline.schema.net.stomp.frame import OURS, belongs_to_broker, is_header_name
-
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
@@ -123,3 +131,44 @@ def header_argument(text: str) -> tuple[str, str]:
         advice = ": use --destination" if name.lower() == DESTINATION else ""
         raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself{advice}")
     return name, value
+
+
+def config_of(args: argparse.Namespace) -> PublisherConfig:
+    """The configuration, with the options that were given.
+
+    Raises:
+        MessageRefused: no consumer could receive messages at the destination of the options.
+        ConfigError: all problems at once.
+    """
+    message_class, destination = (
+        getattr(args, option, None) for option in ("message_class", "destination")
+    )
+    if destination is not None or message_class:
+        for name in (destination, message_class and default_destination(message_class)):
+            if name is not None:
+                require_destination(name)
+    no_spool = getattr(args, "no_spool", False)
+    flags = {**flags_of(args), "destination": None, "option_destination": destination}
+    return load_config(args.config, flags, no_spool=no_spool)
+
+
+def flags_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that set fields of the configuration, by field; None if not given."""
+    names = ("brokers", "timeout_s", "message_class", "destination", "drain")
+    flags = {name: getattr(args, name, None) for name in names}
+    if flags["brokers"]:
+        flags["brokers"] = tuple(flags["brokers"])
+    flags["require_broker"] = getattr(args, "require_broker", False) or None
+    return flags
+
+
+def headers_of(args: argparse.Namespace, config: PublisherConfig) -> dict[str, str]:
+    """The destination, the origin and the headers of all messages of this call."""
+    destination = config.destination_of(config.message_class)
+    return {DESTINATION: destination, **command_origin(args.command), **dict(args.headers)}
+
+
+def record_of(args: argparse.Namespace) -> Record:
+    """The record, with only the keys whose options were given."""
+    values = {key: getattr(args, option, None) for option, key in RECORD_KEYS.items()}
+    return {key: value for key, value in values.items() if value is not None}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -18,10 +20,12 @@ from sam_pipeline.publisher.brokers.tokens import (
     token_for,
 )
 from sam_pipeline.publisher.brokers.transport import kind_of
-from sam_pipeline.publisher.commands.arguments import add_broker_options
-from sam_pipeline.publisher.commands.options import flags_of
-from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
+from sam_pipeline.publisher.commands.arguments import add_broker_options, flags_of
+from sam_pipeline.publisher.delivery.origin import command_origin
+from sam_pipeline.publisher.delivery.outgoing import destination_at
+from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.delivery.signing import signer_of
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings import (
     ConfigKeys,
     PublisherConfig,
@@ -30,6 +34,7 @@ from sam_pipeline.publisher.settings import (
     scratch_of,
 )
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
 from sam_pipeline.schema.net.certificate import (
     CertificateFinding,
@@ -37,10 +42,13 @@ from sam_pipeline.schema.net.certificate import (
     first_certificate,
     is_proxy,
 )
-from sam_pipeline.schema.net.round_trip import RoundTrip
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+from sam_pipeline.schema.secret_file import Secret
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.files import no_file_found
@@ -303,3 +311,48 @@ def _examined_certificates(keys: ConfigKeys) -> Iterator[tuple[str, CertificateF
         target = Target(table.broker, tls_files=TlsFiles(ca, own, crl_file=crl))
         for found in examine_certificates(own, ca, crl, now):
             yield keys.origin_of_file(found.path, target), found
+
+
+def check_message(config: PublisherConfig, target: Target) -> Message:
+    """A message to where results go at a broker; consumers count its class and load nothing."""
+    destination = destination_at(target, config.message_class, config)
+    headers = {DESTINATION: destination, **command_origin("check")}
+    body = f"sam-publish check on {socket.gethostname()}\n"
+    return new_message(CHECK_CLASS, body, headers=headers)
+
+
+def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
+    """One for each address of each broker, each in an equal share of the remaining time."""
+    deadline = Deadline.after(config.timeout_s)
+    for number, named in enumerate(config.targets, 1):
+        later = len(config.targets) - number
+        message = check_message(config, named)
+        destination = message.headers[DESTINATION]
+        try:
+            addresses = addresses_of(named, deadline.share(later + 1))
+        except BrokerUnavailable as failure:
+            yield RoundTrip(str(named), "", destination, None, 0.0, str(failure))
+            continue
+        for position, target in enumerate(addresses):
+            share = deadline.share(len(addresses) - position + later)
+            prove = partial(kind_of(target.broker).round_trip, target, message, share)
+            trip = timed(target.broker, target.ip, destination, prove, PublishError)
+            is_open = trip.problem is None and _anybody_may_publish(target, config, share)
+            yield trip._replace(anybody_may_publish=is_open)
+
+
+def _anybody_may_publish(target: Target, config: PublisherConfig, deadline: Deadline) -> bool:
+    """Whether a broker that took our message also confirms one without login and certificate."""
+    broker, files = target.broker, target.tls_files
+    if broker.kind in (AMS, SPOOL):  # they always know the sender
+        return False
+    secret = door_token(target) if broker.kind == DOOR else target.user
+    if not (secret or (broker.tls and files.certificate_file)):
+        return True
+    trust = files._replace(certificate_file=None, key_file=None)
+    nobody = target._replace(user=None, token=Secret(), tls_files=trust)
+    with suppress(PublishError):
+        transport = kind_of(broker).connect(nobody, deadline)
+        with closing(transport):
+            return bool(list(transport.send([check_message(config, target)], deadline)))
+    return False

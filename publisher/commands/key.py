@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.publisher.commands.arguments import PROGRAM
-from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.commands.arguments import PROGRAM, config_of
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import key_identity
-from sam_pipeline.schema.identity.keys import SUFFIX, Signer, load_signer, make_key, problem_of_name
+from sam_pipeline.schema.identity.keys import SUFFIX, Signer, make_key, problem_of_name
+from sam_pipeline.schema.identity.signature import load_signer
 from sam_pipeline.schema.program.command import (
     OK,
     CommandParser,

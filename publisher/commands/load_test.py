@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
-from sam_pipeline.publisher.commands.arguments import broker_argument, seconds_argument
-from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.commands.arguments import broker_argument, config_of, seconds_argument
 from sam_pipeline.publisher.errors import LoadTestFailed, PublishUsage
 from sam_pipeline.publisher.load_test.conduct import run_cell
 from sam_pipeline.publisher.load_test.figures import document_of

@@ -13,6 +13,7 @@ from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_c
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.settings import advice_without_brokers
+from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import DESTINATION, Message
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Callable, TextIO
 
-    from sam_pipeline.publisher.delivery.copies import CopyingCourier
     from sam_pipeline.publisher.delivery.publication import Courier, Publication
+    from sam_pipeline.publisher.delivery.publish import CopyingCourier
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
     from sam_pipeline.publisher.settings import PublisherConfig
@@ -93,8 +94,6 @@ def publish_and_report(
     else:
         print_done(args, *report.lines(), success=code == OK and not report.losses)
     if report.losses:
-        from sam_pipeline.publisher.spool.losses import count_losses  # saves 0.6 ms
-
         count_losses(config.state, sum(loss.lost for loss in report.losses.values()))
         raise report.loss()
     if terminated:
@@ -228,7 +227,7 @@ class Report:
                 for item in self._listed
             ],
             "rejected": self.rejected,
-            "refused_records": [vars(item) for item in refused],
+            "refused_records": [item._asdict() for item in refused],
             "unavailable": [
                 {"broker": broker, "reason": reason, "copy": copy or None}
                 for (broker, copy), reason in self._unavailable.items()

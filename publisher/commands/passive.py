@@ -7,32 +7,39 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
     add_message_options,
     add_record_options,
+    config_of,
+    headers_of,
+    record_of,
     seconds_argument,
 )
-from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import BATCH_BYTES, publish_and_report
-from sam_pipeline.publisher.delivery.limits import fitted_record
-from sam_pipeline.publisher.delivery.patience import deliver_until_safe
-from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
+from sam_pipeline.publisher.delivery.outgoing import fitted_record
+from sam_pipeline.publisher.delivery.publication import (
+    BATCH,
+    Courier,
+    NoBrokerTookIt,
+    Publication,
+    Receipt,
+)
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
-from sam_pipeline.publisher.probe.fifo import Fifo
-from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
-from sam_pipeline.publisher.probe.passive import PassiveResults
+from sam_pipeline.publisher.probe.passive import Fifo, PassiveResults
+from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message, pack
 from sam_pipeline.schema.net.deadline import Deadline
@@ -44,7 +51,10 @@ from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
+    from sam_pipeline.publisher.delivery.publish import CopyingCourier
+    from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings import PublisherConfig
+    from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\
@@ -216,3 +226,42 @@ def mode_argument(text: str) -> int:
     if not (text.isascii() and text.isdigit() and set(text) <= set("01234567") and len(text) <= 4):
         raise argparse.ArgumentTypeError(f"{text!r} is not a mode, such as 0660")
     return int(text, 8) & 0o777
+
+
+MIN_WAIT_S, MAX_WAIT_S = 1.0, 30.0
+
+
+def deliver_until_safe(
+    courier: Union[Courier, CopyingCourier],
+    messages: Sequence[Message],
+    timeout_s: float,
+    termination: Termination,
+) -> Publication:
+    """Deliver the messages, again and again until each is at a broker or in the spool.
+
+    Raises:
+        NoBrokerTookIt, ConfigError: there was a termination before that; some messages are lost.
+    """
+    receipts: list[Receipt] = []
+    spooled: list[Message] = []
+    wait_s = MIN_WAIT_S
+    while True:
+        is_last = termination.received
+        problem: Union[NoBrokerTookIt, ConfigError, None] = None
+        publication = Publication()
+        try:
+            publication = courier.deliver(messages, Deadline.after(timeout_s))
+        except NoBrokerTookIt as error:
+            problem, publication, messages = error, error.publication, error.missing
+        except ConfigError as error:
+            problem = error
+        receipts += publication.receipts
+        spooled += publication.spooled
+        if problem is None:
+            return publication._replace(receipts=receipts, spooled=spooled)
+        if is_last:
+            raise problem
+        text = "%s; nothing more is read, trying again in %g s"
+        logger.error(text, "; ".join(problem.lines), wait_s)
+        termination.wait(wait_s)
+        wait_s = min(2 * wait_s, MAX_WAIT_S)

@@ -10,14 +10,18 @@ from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
     add_message_options,
     add_record_options,
+    config_of,
+    headers_of,
+    record_of,
 )
-from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
+from sam_pipeline.publisher.delivery.outgoing import fitted
 from sam_pipeline.publisher.errors import PublishUsage
-from sam_pipeline.publisher.probe.host_name import this_host
+from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import RECORD_KEYS
 from sam_pipeline.schema.messages.message import MAX_BYTES, pack
 from sam_pipeline.schema.records.normalise import HOST_STATES, normalise
+from sam_pipeline.schema.records.text import unescaped
 from sam_pipeline.schema.times import format_time, require_set_clock
 
 if TYPE_CHECKING:
@@ -77,8 +81,6 @@ def handle(args: argparse.Namespace) -> int:
         raise PublishUsage(f"required, unless [publisher.record] has defaults: {options}")
     record["metricStatus"] = HOST_STATES.get(args.status.upper(), args.status)
     if args.from_nagios:
-        from sam_pipeline.schema.records.plugin_output import unescaped  # saves 1.8 ms
-
         record["detailsData"] = unescaped(record.get("detailsData", "")).rstrip()
     elif record.get("detailsData") == "-":
         details = sys.stdin.buffer.read() if sys.stdin else b""  # it may be closed
@@ -86,7 +88,8 @@ def handle(args: argparse.Namespace) -> int:
     messages = [messages_of(record, config, headers)]
     if not (config.targets or config.copy):  # there is nothing to wait for
         return publish_and_report(messages, config, args)
-    from sam_pipeline.publisher.delivery.termination import Termination  # saves 0.3 ms
+    # With `signal`, 1.1 ms.
+    from sam_pipeline.publisher.delivery.termination import Termination
 
     with Termination() as termination:
         return publish_and_report(messages, config, args, termination=termination)
@@ -109,7 +112,5 @@ def messages_of(
     messages = list(pack(rows, config.message_class, headers=headers))
     for position, message in enumerate(messages):
         if len(message.body) > MAX_BYTES:
-            from sam_pipeline.publisher.delivery.limits import fitted  # saves 0.5 ms
-
             messages[position] = fitted(message, config)
     return messages

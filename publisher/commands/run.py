@@ -15,16 +15,17 @@ from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
     add_message_options,
     add_record_options,
+    config_of,
+    headers_of,
     seconds_argument,
 )
-from sam_pipeline.publisher.commands.options import config_of, headers_of
-from sam_pipeline.publisher.commands.options import record_of as record_of_options
+from sam_pipeline.publisher.commands.arguments import record_of as record_of_options
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
-from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
-from sam_pipeline.publisher.spool.losses import count_losses
+from sam_pipeline.publisher.probe.values import this_host
+from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
     add_message_options,
+    config_of,
+    headers_of,
     seconds_argument,
 )
-from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
-from sam_pipeline.publisher.delivery.limits import fitted_record, require_deliverable
-from sam_pipeline.publisher.delivery.outgoing import outgoing
+from sam_pipeline.publisher.delivery.outgoing import fitted_record, outgoing, require_deliverable
 from sam_pipeline.publisher.delivery.publication import BATCH
-from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.probe.input import (
     RefusedRecord,
@@ -135,3 +136,37 @@ def handle(args: argparse.Namespace) -> int:
                 termination=termination,
             )
         return publish_and_report(read, config, args, refused=refused, termination=termination)
+
+
+T = TypeVar("T")
+
+
+class ReadAhead(Generic[T], Iterator[T]):
+    """An iterator that fetches up to `max_items` items ahead, one with each call of `work`.
+
+    An error of the source is raised after the items that precede it.
+    """
+
+    def __init__(self, source: Iterator[T], max_items: int) -> None:
+        self._source = source
+        self._max_items = max_items
+        self._ahead: deque[T] = deque()
+        self._error: Exception | None = None
+
+    def __next__(self) -> T:
+        if self._ahead:
+            return self._ahead.popleft()
+        if self._error:
+            raise self._error
+        return next(self._source)
+
+    def work(self) -> bool:
+        """Fetch an item; return False if there was nothing to do."""
+        if self._error or len(self._ahead) >= self._max_items:
+            return False
+        try:
+            self._ahead.append(next(self._source))
+        except Exception as error:  # including StopIteration
+            self._error = error
+            return False
+        return True

@@ -14,17 +14,22 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, Optional
 
-from sam_pipeline.publisher.commands.arguments import add_broker_options
-from sam_pipeline.publisher.commands.options import config_of
-from sam_pipeline.publisher.commands.textfile import write_textfile
+from sam_pipeline.publisher.commands.arguments import add_broker_options, config_of
+from sam_pipeline.publisher.commands.nagios import write_textfile
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
-from sam_pipeline.publisher.delivery.limits import refusals_of
+from sam_pipeline.publisher.delivery.outgoing import refusals_of
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
-from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
-from sam_pipeline.publisher.spool.losses import losses
-from sam_pipeline.publisher.spool.state import state_of
+from sam_pipeline.publisher.spool.bounded import losses
+from sam_pipeline.publisher.spool.inspection import (
+    Element,
+    drop,
+    elements,
+    read,
+    set_aside,
+    state_of,
+)
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker

@@ -1,18 +1,34 @@
-"""Messages as brokers and the spool get them: with class and destination, and signed."""
+"""Messages as brokers and the spool get them: with class and destination, and signed.
+
+What no consumer could load is refused before it is sent or spooled; too long details are shortened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.settings import PublisherConfig
+from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.messages.destination import require_destination
 from sam_pipeline.schema.messages.message import (
     CLASS,
     DESTINATION,
+    MAX_BYTES,
     SIGNATURE,
     Message,
+    new_message,
     without_claims,
 )
 from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.records.classes import DETAILS
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import END, ReadRecord, Record, read_wlcg, write_wlcg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def outgoing(message: Message, config: PublisherConfig) -> Message:
@@ -87,3 +103,112 @@ def messages_of_copy(
 
 def _sent_to(destination: str, message: Message) -> Message:
     return Message({**message.headers, DESTINATION: destination}, message.body)
+
+
+MAX_MESSAGE_BYTES = Limits().max_message_bytes
+"""The limit of a consumer whose configuration sets none."""
+
+_DETAILS = f"\n{DETAILS}: ".encode()
+_END = f"\n{END}\n".encode()
+
+logger = lazy_logger(__name__)
+
+
+def require_deliverable(message: Message, config: PublisherConfig) -> None:
+    """Raises MessageRefused if no consumer could receive the message, or it is too large."""
+    as_sent = addressed(message, config)
+    require_destination(as_sent.headers[DESTINATION])
+    if problem := _problem_of_size(as_sent, config):
+        raise MessageRefused("too-large", f"message {message.message_id}: {problem}")
+
+
+def fitted(message: Message, config: PublisherConfig) -> Message:
+    """A message of one record; if it is too large, with as much of its details as fits.
+
+    Raises:
+        MessageRefused: it is too large without its details.
+    """
+    problem = _problem_of_size(addressed(message, config), config)
+    if not problem:
+        return message
+    head, key, details = message.body.removesuffix(_END).partition(_DETAILS)
+
+    def beginning(size: int) -> bytes:
+        return details[:size].decode("utf-8", "ignore").encode()
+
+    def shortened(size: int) -> Message:
+        kept = beginning(size)
+        mark = f"\n[{len(details) - len(kept)} bytes were left out here]"
+        return Message(message.headers, b"".join((head, key, kept, mark.encode(), _END)))
+
+    def is_too_large(candidate: Message) -> bool:
+        return bool(_problem_of_size(addressed(candidate, config), config))
+
+    fits, too_many = 0, min(len(details), MAX_MESSAGE_BYTES)
+    if not key or is_too_large(shortened(fits)):
+        raise MessageRefused("too-large", f"message {message.message_id}: {problem}")
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if is_too_large(shortened(middle)):
+            too_many = middle
+        else:
+            fits = middle
+    logger.warning(
+        "message %s is too large, %s bytes of its details were left out: %s",
+        message.message_id,
+        len(details) - len(beginning(fits)),
+        problem,
+        extra={"message_id": message.message_id},
+    )
+    return shortened(fits)
+
+
+def fitted_record(record: Record, config: PublisherConfig, headers: Mapping[str, str]) -> Record:
+    """A record that fits into a message, if necessary with shortened details.
+
+    Raises:
+        MessageRefused: it is too large without its details.
+    """
+    text = write_wlcg(record)
+    if len(text) * 4 <= MAX_BYTES:  # no character has more bytes
+        return record
+    message = new_message(config.message_class, text, record_count=1, headers=headers)
+    shortened = fitted(message, config)
+    if shortened is message:
+        return record
+    (read,) = read_wlcg(shortened.body)
+    assert isinstance(read, ReadRecord), "our own text"
+    return read.fields
+
+
+def refusals_of(message: Message, config: PublisherConfig) -> dict[str, str]:
+    """By broker: why no broker of its kind can take the message; only those that can't."""
+    as_sent = addressed(message, config)
+    reasons = {}
+    for target in config.targets:
+        (sent,) = addressed_to(target, [as_sent], config)
+        reasons[str(target)] = kind_of(target.broker).refusal_of(target.broker, sent)
+    return {broker: reason for broker, reason in reasons.items() if reason}
+
+
+def _problem_of_size(message: Message, config: PublisherConfig) -> str:
+    """Why the message is too large for consumers, or for all brokers of one set; or empty."""
+    size = len(message.body)
+    if size > MAX_MESSAGE_BYTES:
+        return f"{size} bytes, above the consumers' limit of {MAX_MESSAGE_BYTES}"
+    if size <= MAX_BYTES:  # every kind of broker takes 64 kB
+        return ""
+    problems = (_problem_at_brokers(message, one) for one in (config, *config.copies))
+    return next(filter(None, problems), "")
+
+
+def _problem_at_brokers(message: Message, config: PublisherConfig) -> str:
+    """Why the message is too large for each of the brokers; empty if one can take it."""
+    if not config.targets:
+        return ""
+    if config.signing_key_file:
+        from sam_pipeline.publisher.delivery.signing import with_longest_signature
+
+        message = with_longest_signature(message, config.signing_key_file)
+    refusals = refusals_of(message, config)
+    return next(iter(refusals.values())) if len(refusals) == len(config.targets) else ""

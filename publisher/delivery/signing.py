@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 
-from sam_pipeline.schema.identity.keys import Signer, key_name, load_signer
-from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT, sign
+from sam_pipeline.schema.identity.keys import Signer, key_name
+from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT, load_signer, sign
 from sam_pipeline.schema.messages.message import SIGNATURE, Message
 
 

@@ -7,16 +7,14 @@ with Termination() as termination, Courier(config, termination=termination) as c
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import signal
+from select import select
+from typing import TYPE_CHECKING, Callable
 
 from sam_pipeline.publisher.errors import Terminated
 
 if TYPE_CHECKING:
-    import signal
     from types import FrameType
-    from typing import Callable
-else:
-    import _signal as signal  # `import signal` would make a call with a broker 1 % slower
 
 
 class Termination:
@@ -48,8 +46,6 @@ class Termination:
 
     def wait(self, seconds: float) -> None:
         """Wait, at most until the signal arrives."""
-        from select import select
-
         select([self.descriptor], [], [], seconds)
 
     def shielded(self, work: Callable[[], bool]) -> Callable[[], bool]:

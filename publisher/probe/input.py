@@ -6,10 +6,9 @@ import codecs
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Union
+from typing import NamedTuple, Union
 
 from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
@@ -46,8 +45,7 @@ Change = Callable[[Record], Record]
 _JSON_PLACE = r": line (\d+) column (\d+) \(char \d+\)$"
 
 
-@dataclass(frozen=True)
-class InputBlock:
+class InputBlock(NamedTuple):
     """Bytes of the file `name`, from its line number `line` on."""
 
     name: str
@@ -60,8 +58,7 @@ class Pause:
     """In the place of a record: no other may follow for a long time."""
 
 
-@dataclass(frozen=True)
-class RefusedRecord:
+class RefusedRecord(NamedTuple):
     """A record that was not sent: its file and line, a keyword for the reason, and a message."""
 
     source: str

@@ -19,10 +19,8 @@ SUFFIX = ".pem"
 """The name of a key is the name of its file without this."""
 SCHEME = "ed25519:"
 
-OPENSSL_TIMEOUT_S = 10.0
-
 # The DER of a key of RFC 8410 up to its 32 bytes; no other algorithm begins like this.
-_PUBLIC_HEAD = bytes.fromhex("302a300506032b6570032100")
+PUBLIC_HEAD = bytes.fromhex("302a300506032b6570032100")
 _PRIVATE_HEAD = bytes.fromhex("302e020100300506032b657004220420")
 _KEY_BYTES = 32
 
@@ -37,7 +35,7 @@ class PublicKey(NamedTuple):
     raw: bytes
 
     def __str__(self) -> str:
-        return SCHEME + b2a_base64(_PUBLIC_HEAD + self.raw, newline=False).decode()
+        return SCHEME + b2a_base64(PUBLIC_HEAD + self.raw, newline=False).decode()
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
         """Whether its private key made this signature of `data`.
@@ -45,14 +43,13 @@ class PublicKey(NamedTuple):
         Raises:
             ImportError: PyNaCl is not installed.
         """
-        from nacl.bindings import crypto_sign_BYTES, crypto_sign_open
-        from nacl.exceptions import BadSignatureError
+        from nacl import bindings, exceptions
 
-        if len(signature) != crypto_sign_BYTES:
+        if len(signature) != bindings.crypto_sign_BYTES:
             return False
         try:
-            crypto_sign_open(signature + data, self.raw)
-        except BadSignatureError:
+            bindings.crypto_sign_open(signature + data, self.raw)
+        except exceptions.BadSignatureError:
             return False
         return True
 
@@ -67,7 +64,7 @@ def parse_public_key(text: str) -> PublicKey:
         der = a2b_base64(text[len(SCHEME) :].encode("ascii"))
     except (Error, UnicodeEncodeError):
         der = b""
-    key = PublicKey(der[len(_PUBLIC_HEAD) :])
+    key = PublicKey(der[len(PUBLIC_HEAD) :])
     if len(key.raw) != _KEY_BYTES or str(key) != text:
         expected = f"expected {SCHEME} and the base64 of an Ed25519 key, as `sam-publish key show`"
         raise ValueError(f"{text[:80]!r} is not a public key ({expected} prints it)")
@@ -105,74 +102,6 @@ class LibrarySigner:
 
     def sign(self, data: bytes) -> bytes:
         return self._key.sign(data).signature
-
-
-class OpensslSigner:
-    """Signs with the program `openssl`, version 3 or newer: a process for each signature."""
-
-    tool = "openssl"
-
-    def __init__(self, name: str, path: Path, program: str) -> None:
-        self.name = name
-        self._path = path
-        self._program = program
-
-    def public_key(self) -> PublicKey:
-        der = self._run("pkey", "-in", str(self._path), "-pubout", "-outform", "DER")
-        return PublicKey(der[len(_PUBLIC_HEAD) :])
-
-    def sign(self, data: bytes) -> bytes:
-        from tempfile import NamedTemporaryFile
-
-        # For Ed25519 it needs the size of its input, so that can't be a pipe.
-        try:
-            with NamedTemporaryFile() as file:
-                file.write(data)
-                file.flush()
-                key = ("-inkey", str(self._path))
-                return self._run("pkeyutl", "-sign", "-rawin", *key, "-in", file.name)
-        except OSError as error:
-            raise ConfigError([f"{self._path}: can't sign: no temporary file: {error}"]) from None
-
-    def _run(self, *arguments: str) -> bytes:
-        import subprocess
-
-        try:
-            run = subprocess.run(
-                [self._program, *arguments],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=OPENSSL_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ConfigError([f"{self._path}: {self._program}: {error}"]) from None
-        if run.returncode:
-            lines = run.stderr.decode(errors="replace").strip().splitlines()
-            reason = lines[-1] if lines else f"exit code {run.returncode}"
-            advice = "sam-publish needs OpenSSL 3, or pip install PyNaCl"
-            raise ConfigError([f"{self._path}: {self._program}: {reason} ({advice})"])
-        return run.stdout
-
-
-def load_signer(path: Path) -> Signer:
-    """The signer of a key file that only its owner can read: the library, or else the program.
-
-    Raises:
-        ConfigError: the file can't be used, or there is neither library nor program.
-    """
-    name, seed = key_name(path), read_seed(path)
-    try:
-        return LibrarySigner(name, seed)
-    except ImportError:
-        pass
-    from shutil import which
-
-    program = which("openssl")
-    if program is None:
-        missing = "PyNaCl is not installed, and there is no program openssl"
-        raise ConfigError([f"{path}: can't sign: {missing}: install one of them"])
-    return OpensslSigner(name, path, program)
 
 
 def key_name(path: Path) -> str:

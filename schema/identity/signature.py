@@ -12,11 +12,18 @@ from binascii import Error, b2a_base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.identity import key_identity, with_identity
-from sam_pipeline.schema.identity.keys import PublicKey, Signer
+from sam_pipeline.schema.identity.keys import (
+    LibrarySigner,
+    PublicKey,
+    Signer,
+    key_name,
+    read_seed,
+)
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination
@@ -49,6 +56,23 @@ COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HE
 
 class SignatureRefused(MessageRefused):
     """A known key did not sign this message, or too long ago; `reason` says which."""
+
+
+def load_signer(path: Path) -> Signer:
+    """The signer of a key file that only its owner can read: the library, or else the program.
+
+    Raises:
+        ConfigError: the file can't be used, or there is neither library nor program.
+    """
+    name, seed = key_name(path), read_seed(path)
+    try:
+        return LibrarySigner(name, seed)
+    except ImportError:
+        pass
+    # Processes and temporary files take 10 ms to import.
+    from sam_pipeline.schema.identity.openssl import OpensslSigner
+
+    return OpensslSigner(path)
 
 
 def covered_bytes(message: Message) -> bytes:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Optional
 
 from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.program.wording import did_you_mean
 
 TOPICS = "/topic/"
 QUEUES = ("/queue/", "/amq/queue/")
@@ -82,8 +83,6 @@ def require_destination(destination: str) -> None:
 
 def _suggestion(destination: str) -> str:
     """The correct form of a near miss such as `/topics/x`, `topic/x` or `x`."""
-    from sam_pipeline.schema.program.wording import did_you_mean
-
     kind, slash, name = destination.strip().strip("/").partition("/")
     if not slash and kind not in ("topic", "queue"):
         kind, name = "topic", kind

@@ -17,13 +17,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.records.classes import DETAILS, METRIC_OUTPUT, MessageClass
 from sam_pipeline.schema.records.json_form import read_json
-from sam_pipeline.schema.records.plugin_output import unescaped
-from sam_pipeline.schema.records.text import NO_RENAMES, BadRecord, Reading, ReadRecord
+from sam_pipeline.schema.records.text import NO_RENAMES, BadRecord, Reading, ReadRecord, unescaped
 
 FORMAT = "samFormat"
 RENAME = "samRename"
@@ -55,8 +55,6 @@ def make_stamp(
 
     Without a class, nstream results are metric results.
     """
-    from urllib.parse import quote
-
     if format_name == NSTREAM:
         message_class = message_class or METRIC_OUTPUT.name
     elif format_name == WLCG:
@@ -82,8 +80,6 @@ def parse_renames(header: str) -> Mapping[str, str]:
     """Our key by foreign key in lower case; raises MessageRefused if `samRename` is malformed."""
     if not header:
         return NO_RENAMES
-    from urllib.parse import unquote
-
     pairs = []
     for part in header.split(","):
         match = re.fullmatch(_PAIR, part, re.ASCII)

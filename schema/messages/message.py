@@ -51,7 +51,7 @@ class Message(NamedTuple):
         message_id = self.headers.get(MESSAGE_ID)
         if message_id:
             return message_id
-        from hashlib import sha256  # slow to import, and needed for foreign messages only
+        from hashlib import sha256  # 2.8 ms, and needed for foreign messages only
 
         digest = sha256((self.message_class or "").lower().encode("utf-8", "replace"))
         digest.update(b"\0" + self.body)

@@ -8,6 +8,7 @@ decoded; it becomes a dead letter with the reason and the text of the mark.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
@@ -68,8 +69,6 @@ class LimitedBody:
     """A body that arrives in pieces; no more than `limit` bytes or KEPT_BYTES are in memory."""
 
     def __init__(self, limit: int) -> None:
-        from hashlib import sha256  # slow to import, and needed for large bodies only
-
         self._limit = limit
         self._most = max(limit, KEPT_BYTES)
         self._length = 0

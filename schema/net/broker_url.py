@@ -5,6 +5,7 @@ every start, which costs 1 % of publishing a result.
 """
 
 from typing import NamedTuple, Optional
+from urllib.parse import unquote, urlsplit
 
 STOMP = "stomp"
 ACTIVEMQ_REST = "activemq-rest"
@@ -89,8 +90,6 @@ def parse_broker(url: str) -> Broker:
     Raises:
         ValueError: the URL is invalid; the message contains no secret.
     """
-    from urllib.parse import unquote, urlsplit  # slow to import, and a spool needs none
-
     try:
         parts = urlsplit(url.strip())
         port = parts.port

@@ -15,7 +15,6 @@ import socket
 from binascii import a2b_base64
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -53,8 +52,7 @@ class Validity(NamedTuple):
         return f"expires on {self.end:%Y-%m-%d %H:%M} UTC"
 
 
-@dataclass(frozen=True)
-class CertificateLife:
+class CertificateLife(NamedTuple):
     """A file of certificates, and from when until when it can be used."""
 
     file: str

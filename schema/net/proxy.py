@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 from urllib.parse import unquote, urlsplit
 
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
@@ -32,15 +31,17 @@ VARIABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """An HTTP proxy; `source` is the variable or key that names it. `str()` has no password."""
+class Proxy(NamedTuple):
+    """An HTTP proxy; `source` names the variable or key. `str()` and `repr()` have no password."""
 
     host: str
     port: int
     source: str
-    user: Optional[str] = field(default=None, repr=False)
-    password: Optional[str] = field(default=None, repr=False)
+    user: Optional[str] = None
+    password: Optional[str] = None
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -88,7 +89,7 @@ def chosen(
         return None
     if key:
         proxy = parse_proxy(key, f"[{section}] proxy")
-        return proxy if proxy.user is None else replace(proxy, password=password())
+        return proxy if proxy.user is None else proxy._replace(password=password())
     source = _first_set(VARIABLES[broker.kind == STOMP, broker.tls], environ)
     if not source or not environ[source]:
         return None

@@ -7,14 +7,12 @@ every start, which costs 1 % of publishing a result.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import LISTEN, Broker, problem_of_login
+from sam_pipeline.schema.net.proxy import Proxy, chosen
 from sam_pipeline.schema.secret_file import Secret
-
-if TYPE_CHECKING:
-    from sam_pipeline.schema.net.proxy import Proxy
 
 _PROXY_VARIABLES = {
     *("http_proxy", "https_proxy", "all_proxy"),
@@ -91,7 +89,7 @@ class Target(NamedTuple):
         """Whether `find_proxy` finds one; reads no password. Raises ConfigError as it does."""
         return self._replace(proxy_password=Secret()).find_proxy() is not None
 
-    def find_proxy(self) -> "Optional[Proxy]":
+    def find_proxy(self) -> Optional[Proxy]:
         """The HTTP proxy to the broker, with its password; None for a direct connection.
 
         Raises:
@@ -101,8 +99,6 @@ class Target(NamedTuple):
             return None
         if not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
-        from sam_pipeline.schema.net.proxy import chosen  # 8 ms, and few sites have a proxy
-
         read = self.proxy_password.read
         try:
             return chosen(self.broker, self.proxy, self.proxy_section, read, os.environ)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.certificate import validities
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, error_text
 from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
@@ -279,8 +280,6 @@ def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:
 
 def _out_of_use(certificate: Path) -> str:
     """Whether a certificate, or one of its signers, is out of its time: brokers seldom say so."""
-    from sam_pipeline.schema.net.certificate import validities
-
     now = datetime.now(timezone.utc)
     problems = (validity.problem(now) for validity in validities(certificate))
     return next((f"it {problem}" for problem in problems if problem), "")

@@ -12,8 +12,8 @@ import select
 import stat
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import UnreadableInput
@@ -106,8 +106,7 @@ class InputFile:
         self._bytes: BinaryIO | _Rejoined = self._next
         self._damages: tuple[type[Exception], ...] = ()
         if decompress and self._next.head == GZIP_MAGIC:
-            import gzip  # slow to import, and most files are not compressed
-            import zlib
+            import gzip  # 1.2 ms, and most files are not compressed
 
             self._bytes = gzip.GzipFile(fileobj=self._next)  # type: ignore[call-overload]
             self._damages = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -255,7 +254,6 @@ class RawRecord(NamedTuple):
     end: Position
 
 
-@dataclass
 class Splitter:
     """Iterates over the records of a file from `position` on, and advances it.
 
@@ -263,13 +261,21 @@ class Splitter:
     reason, and `damaged_line` the number of the first line that is not part of a record.
     """
 
-    file: InputFile
-    class_name: str
-    columns: Sequence[str]
-    position: Position = START
-    is_json: bool = False
-    damage: str | None = None
-    damaged_line: int = 0
+    def __init__(
+        self,
+        file: InputFile,
+        class_name: str,
+        columns: Sequence[str],
+        position: Position = START,
+        is_json: bool = False,
+    ) -> None:
+        self.file = file
+        self.class_name = class_name
+        self.columns = columns
+        self.position = position
+        self.is_json = is_json
+        self.damage: str | None = None
+        self.damaged_line = 0
 
     def __iter__(self) -> Iterator[RawRecord]:
         buffer = self.file.read(BLOCK_BYTES)

@@ -29,9 +29,6 @@ VALUES_PER_RECORD = 20
 """Times `max_records`: the limit on the values of a message, each 50 to 300 bytes in memory."""
 MIN_VALUES = 10_000
 
-_STRING = re.compile(rb'"[^"]*"')
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
 
 def read_json(
     body: bytes,
@@ -116,7 +113,7 @@ def text_of(key: str, value: object) -> str:
 
 def _commas_outside_strings(body: bytes) -> int:
     without_escapes = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    strings = _STRING.finditer(without_escapes)
+    strings = re.finditer(rb'"[^"]*"', without_escapes)
     inside = sum(without_escapes.count(b",", *string.span()) for string in strings)
     return without_escapes.count(b",") - inside
 
@@ -151,7 +148,7 @@ def _read_item(
                 is_nested = nested_as_text and isinstance(value, list)
                 value = _dump(value).decode() if is_nested else text_of(key, value)
             if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
-                if _SURROGATE.search(f"{key}{value}"):
+                if re.search(r"[\ud800-\udfff]", f"{key}{value}"):
                     raise Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")
                 if "\0" in f"{key}{value}":
                     raise Malformed("nul-byte", f"has a NUL byte in {key[:60]!r}")

@@ -19,12 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Union
+from xml.parsers import expat
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, Names
 from sam_pipeline.schema.records.normalise import HOST_STATES
-from sam_pipeline.schema.records.plugin_output import split_output, unescaped
-from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.records.plugin_output import split_output
+from sam_pipeline.schema.records.text import Record, unescaped
 from sam_pipeline.schema.times import format_time
 
 HOST_METRIC = "Host-Check"
@@ -120,8 +121,6 @@ def results_in_xml(data: Union[str, bytes]) -> Sequence[CheckResult]:
     Raises:
         UnreadableResults: nothing of the document is used.
     """
-    from xml.parsers import expat
-
     if isinstance(data, bytes):
         declared = re.match(_ENCODING, data.lstrip())
         if not declared or declared[1].lower() in (b"utf-8", b"utf8", b"us-ascii"):

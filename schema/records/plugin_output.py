@@ -62,14 +62,6 @@ class Output(NamedTuple):
     performance_data: str
 
 
-def unescaped(text: str) -> str:
-    """The text of `$LONGSERVICEOUTPUT$`, in which Nagios escapes line ends and backslashes.
-
-    It escapes neither in its other macros. NRDP has all output of a check in this form.
-    """
-    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
-
-
 def split_output(text: str) -> Output:
     """The parts, stripped; the items of performance data are separated by one blank."""
     first, _, more = text.strip().partition("\n")

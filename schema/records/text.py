@@ -156,6 +156,14 @@ def text_lines(text: str) -> list[str]:
     return lines
 
 
+def unescaped(text: str) -> str:
+    """The text of `$LONGSERVICEOUTPUT$`, in which Nagios escapes line ends and backslashes.
+
+    It escapes neither in its other macros. NRDP has all output of a check in this form.
+    """
+    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
+
+
 class Malformed(Exception):
     """A record that can't be read; the reader turns it into a BadRecord."""
 

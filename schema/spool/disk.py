@@ -5,6 +5,7 @@ errors of the operating system.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import time
@@ -166,8 +167,6 @@ def sync_directory(path: str) -> None:
 
 def flock_at_once(descriptor: int) -> bool:
     """Lock a file until it is closed; False if another process holds the lock."""
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,6 +8,9 @@ All keys are optional. A checksum is missing, because other implementations refu
 from __future__ import annotations
 
 import json
+import re
+import zlib
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,8 +33,6 @@ def serialise(message: Message) -> bytes:
     try:
         element.update(body=message.body.decode(), text=True)
     except UnicodeDecodeError:
-        from binascii import b2a_base64
-
         body = b2a_base64(message.body, newline=False).decode()
         element.update(body=body, text=False, encoding="base64")
     try:
@@ -40,12 +41,18 @@ def serialise(message: Message) -> bytes:
         return json.dumps(element).encode()
 
 
-def parse(data: bytes, max_body_bytes: int | None = None) -> Message:
-    """The message of an element; if its body exceeds `max_body_bytes`, marked as TOO_LARGE.
+def parse(data: bytes) -> Message:
+    """The message of an element.
 
     Raises:
         ValueError: the content is not a message.
     """
+    headers, body, encoding = parts(data)
+    return Message(headers, b"".join(decoded([body], encoding)))
+
+
+def parts(data: bytes) -> tuple[dict[str, str], bytes, str]:
+    """The headers of an element, and its body with the encoding; raises ValueError."""
     if not data:
         raise ValueError("the file is empty")
     try:
@@ -62,18 +69,7 @@ def parse(data: bytes, max_body_bytes: int | None = None) -> Message:
     header = {name: value for name, value in header.items() if value is not None}
     if not all(isinstance(value, str) for value in (body, encoding, *header.values())):
         raise ValueError(NOT_TEXT)
-    content = encoded(body)
-    if not encoding and (max_body_bytes is None or len(content) <= max_body_bytes):
-        return Message(header, content)
-    pieces = decoded([content], encoding)
-    if max_body_bytes is None:
-        return Message(header, b"".join(pieces))
-    from sam_pipeline.schema.messages.refused import LimitedBody  # no publisher needs it
-
-    limited = LimitedBody(max_body_bytes)
-    for piece in pieces:
-        limited.add(piece)
-    return limited.message(header)
+    return header, encoded(body), encoding
 
 
 def encoded(text: str) -> bytes:
@@ -98,20 +94,23 @@ def decoded(pieces: Iterable[bytes], encoding: str) -> Iterable[bytes]:
 
 
 def _from_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    from base64 import b64decode
-
     rest = b""
     for piece in pieces:
         rest += b"".join(piece.split())  # some writers break lines
         length = len(rest) // 4 * 4
-        yield b64decode(rest[:length], validate=True)
+        yield _plain(rest[:length])
         rest = rest[length:]
-    yield b64decode(rest, validate=True)
+    yield _plain(rest)
+
+
+def _plain(text: bytes) -> bytes:
+    """Like `b64decode` with `validate`; `import base64` takes 0.5 ms, 1 % of a call."""
+    if not re.fullmatch(rb"[A-Za-z0-9+/]*={0,2}", text):
+        raise ValueError("the body is not base64")
+    return a2b_base64(text)
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    import zlib
-
     inflater = zlib.decompressobj()
     length = 0
     try:

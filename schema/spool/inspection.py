@@ -24,6 +24,7 @@ from sam_pipeline.schema.spool.disk import (
     with_advice,
 )
 from sam_pipeline.schema.spool.element import MAX_BODY_BYTES
+from sam_pipeline.schema.spool.large_element import read_limited
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 TRIAL_BYTES = 16 * 1024
@@ -165,7 +166,7 @@ def elements_of(
             continue
         file = os.path.join(queue.path, name)
         try:
-            message, _ = queue.read_limited(name, max_body_bytes)
+            message, _ = read_limited(queue, name, max_body_bytes)
         except DamagedElement as error:
             yield from _damaged(file, wanted, str(error))
         except SpoolError as error:

@@ -1,11 +1,14 @@
-"""Reads an element in pieces: the memory that this takes does not depend on the element's size."""
+"""Reads elements of any size in little memory, for consumers."""
 
 from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Optional
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import (
@@ -15,8 +18,12 @@ from sam_pipeline.schema.messages.refused import (
     LimitedBody,
     mark_refused,
 )
-from sam_pipeline.schema.spool.element import NOT_TEXT, PIECE_BYTES, decoded, encoded
+from sam_pipeline.schema.spool.directory import author_of, open_element, pieces_of, read_all
+from sam_pipeline.schema.spool.element import NOT_TEXT, PIECE_BYTES, decoded, encoded, parts
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 
+WHOLE_BYTES = 1024 * 1024
+"""A larger element is read in pieces."""
 MAX_HEADER_CHARS = 2 * 1024 * 1024
 """The limit on the headers, in characters; each header counts as EACH_HEADER more of them."""
 EACH_HEADER = 64
@@ -32,6 +39,45 @@ _DECODER = json.JSONDecoder()
 
 TakeBody = Callable[[Iterator[str]], None]
 """Called with the pieces of the body as they stand in the element."""
+
+
+def read_limited(
+    queue: DirectoryQueue, name: str, max_body_bytes: int
+) -> tuple[Message, Optional[int]]:
+    """The message of an element, and the number of the account that has written it, if known.
+
+    If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as refused.
+    The memory that reading takes does not depend on the element.
+
+    Raises:
+        DamagedElement: its content is not a message.
+    """
+    with queue.opened_for_reading(name) as at:
+        # Of the file that is read: another account could replace it in the meantime.
+        descriptor, status = open_element(*at)
+        try:
+            if status.st_size <= WHOLE_BYTES:
+                message = parse_limited(read_all(descriptor, status.st_size), max_body_bytes)
+            else:
+                message = read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
+            return message, author_of(status)
+        finally:
+            os.close(descriptor)
+
+
+def parse_limited(data: bytes, max_body_bytes: int) -> Message:
+    """The message of an element; if its body exceeds the limit, marked as TOO_LARGE.
+
+    Raises:
+        ValueError: the content is not a message.
+    """
+    headers, content, encoding = parts(data)
+    if not encoding and len(content) <= max_body_bytes:
+        return Message(headers, content)
+    limited = LimitedBody(max_body_bytes)
+    for piece in decoded([content], encoding):
+        limited.add(piece)
+    return limited.message(headers)
 
 
 def read_in_pieces(read: Callable[[], Iterable[bytes]], max_body_bytes: int) -> Message:

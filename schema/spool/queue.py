@@ -23,7 +23,7 @@ import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -40,7 +40,6 @@ from sam_pipeline.schema.spool.directory import (
     ROLES,
     TEMPORARY,
     Entry,
-    author_of,
     content_of,
     directories_in,
     directory_of_now,
@@ -73,13 +72,10 @@ from sam_pipeline.schema.spool.element import parse, serialise
 
 if TYPE_CHECKING:
     import threading
-    from datetime import datetime
 
 POLL_S = 0.2
 BATCH = 50
 """Files that `store_all` opens at a time: their fsyncs share a commit of the journal."""
-WHOLE_BYTES = 1024 * 1024
-"""A larger element is read in pieces if there is a limit on its body."""
 MAX_REASON_BYTES = 10_000
 _REASON = ".reason"
 _TRIES = 10
@@ -207,31 +203,20 @@ class DirectoryQueue:
         Raises:
             DamagedElement: its content is not a message.
         """
-        with self._opened_for_reading(name) as at:
+        with self.opened_for_reading(name) as at:
             return parse(content_of(*at))
 
-    def read_limited(self, name: str, max_body_bytes: int) -> tuple[Message, Optional[int]]:
-        """The message of an element, and the number of the account that has written it, if known.
+    @contextmanager
+    def opened_for_reading(self, name: str) -> Iterator[tuple[int, str]]:
+        """The descriptor of the element's directory, and the element's file name in it.
 
-        If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as
-        refused. The memory that reading takes does not depend on the element.
-
-        Raises:
-            DamagedElement: its content is not a message.
+        A ValueError about the content becomes a DamagedElement.
         """
-        with self._opened_for_reading(name) as at:
-            # Of the file that is read: another account could replace it in the meantime.
-            descriptor, status = open_element(*at)
+        with self._translated("read"), self._opened(name) as at:
             try:
-                author = author_of(status)
-                if status.st_size <= WHOLE_BYTES:
-                    content = read_all(descriptor, status.st_size)
-                    return parse(content, max_body_bytes), author
-                from sam_pipeline.schema.spool.large_element import read_in_pieces
-
-                return read_in_pieces(partial(pieces_of, descriptor), max_body_bytes), author
-            finally:
-                os.close(descriptor)
+                yield at
+            except ValueError as error:
+                raise DamagedElement(f"element {name} is not a message: {error}") from error
 
     def size(self, name: str) -> int:
         """The size of the element in bytes; 0 if it no longer exists."""
@@ -352,15 +337,6 @@ class DirectoryQueue:
             os.close(descriptor)
 
     @contextmanager
-    def _opened_for_reading(self, name: str) -> Iterator[tuple[int, str]]:
-        """Like `_opened`; a ValueError about the content becomes a DamagedElement."""
-        with self._translated("read"), self._opened(name) as at:
-            try:
-                yield at
-            except ValueError as error:
-                raise DamagedElement(f"element {name} is not a message: {error}") from error
-
-    @contextmanager
     def _opened_quarantine(self, action: str) -> Iterator[int]:
         """The descriptor of the quarantine; raises FileNotFoundError if there is none."""
         if not os.path.lexists(self._quarantine):
@@ -411,8 +387,6 @@ class DirectoryQueue:
 
 def written_at(name: str) -> datetime:
     """The time (UTC) at which an element was written, from its name."""
-    from datetime import datetime, timezone
-
     return datetime.fromtimestamp(int(name[9:17], 16), timezone.utc)
 
 

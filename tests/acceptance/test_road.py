@@ -19,8 +19,7 @@ from uuid import uuid4
 
 import pytest
 
-from sam_pipeline.schema.identity.keys import load_signer
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time

@@ -39,9 +39,9 @@ from sam_pipeline.schema.identity.identity import (
     key_identity,
     with_identity,
 )
-from sam_pipeline.schema.identity.keys import load_signer, make_key
+from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.identity.policy import load_policy
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.messages.message import DESTINATION as HEADER
 from sam_pipeline.schema.messages.message import Message, pack
 from sam_pipeline.schema.records.text import Record

@@ -10,8 +10,7 @@ from typing import Any
 
 from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.schema.identity.keys import load_signer
-from sam_pipeline.schema.identity.signature import verify
+from sam_pipeline.schema.identity.signature import load_signer, verify
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline

@@ -63,7 +63,7 @@ publisher.delivery: $PUBLISHER publisher.settings publisher.spool publisher.brok
 publisher.api: $PUBLISHER publisher.settings publisher.spool publisher.brokers publisher.delivery
   publisher.probe
 publisher.load_test: $PUBLISHER publisher.settings publisher.brokers
-publisher.commands.load_test: $PUBLISHER publisher.commands.arguments publisher.commands.options
+publisher.commands.load_test: $PUBLISHER publisher.commands.arguments
   publisher.load_test
 publisher.commands: $PUBLISHER publisher.settings publisher.spool publisher.brokers
   publisher.delivery publisher.probe

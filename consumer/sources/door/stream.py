@@ -30,7 +30,7 @@ from sam_pipeline.consumer.sources.door.intake import Intake, Waiting
 from sam_pipeline.consumer.sources.door.single import JSON_LINES
 from sam_pipeline.schema.messages.refused import TOO_LARGE as REFUSED_AS_TOO_LARGE
 from sam_pipeline.schema.messages.refused import refusal_of
-from sam_pipeline.schema.spool.element import parse
+from sam_pipeline.schema.spool.large_element import parse_limited
 
 NDJSON = "application/x-ndjson"
 FAIR = 50
@@ -142,7 +142,7 @@ async def _delivered(
             text = f"the line is longer than 2 * max_message_bytes = {2 * intake.max_message_bytes}"
             raise HttpProblem(TOO_LARGE, text)
         try:
-            message = parse(content, intake.max_message_bytes)
+            message = parse_limited(content, intake.max_message_bytes)
         except ValueError as error:
             raise HttpProblem(UNREADABLE, f"the line is not a message: {error}") from None
         message_id = message.message_id

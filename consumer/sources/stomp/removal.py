@@ -27,6 +27,7 @@ from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
@@ -153,7 +154,7 @@ def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opene
     ends_at = time.monotonic() + FORGET_S
     while True:
         channel = settings.open_channel(broker, address)
-        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=True)
+        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=LENIENT)
         session = StompSession(channel, reader.feed, RECEIVE_BYTES)
         try:
             return _Opened(session, dialect_of(session.log_in(login, _soon()).get("server", "")))

@@ -63,8 +63,6 @@ PRIORITIES = frozenset("0123456789")
 PREFIXES = ("JMS", "AMQ", "HQ_")
 """So begin the names of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
 
-_NAME = re.compile(r"[^\x00-\x20:\\\x7f]+")
-
 
 def belongs_to_broker(name: str) -> bool:
     """Whether some broker acts on a header of this name."""
@@ -73,7 +71,7 @@ def belongs_to_broker(name: str) -> bool:
 
 def is_header_name(name: str) -> bool:
     """Whether STOMP can carry the name without escapes."""
-    return _NAME.fullmatch(name) is not None
+    return bool(name) and not any(c <= " " or c in ":\\\x7f" for c in name)
 
 
 def send_headers(message: Message) -> dict[str, str]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from sam_pipeline.schema.messages.refused import KEPT_HEADERS
 from sam_pipeline.schema.net.stomp.frame import (
     COMMANDS,
     CONTENT_LENGTH,
-    ESCAPE_SEQUENCE,
     QUOTED_BYTES,
-    UNESCAPE,
     Fault,
     Frame,
     FrameError,
@@ -26,6 +24,9 @@ from sam_pipeline.schema.net.stomp.frame import (
     parse_head,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from sam_pipeline.schema.net.stomp.lenient import Leniency, LongHead
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -74,13 +75,13 @@ class FrameReader:
         self,
         max_head_bytes: int = MAX_HEAD_BYTES,
         max_body_bytes: int = MAX_BODY_BYTES,
-        lenient: bool = False,
+        lenient: Leniency | None = None,
     ) -> None:
         """A lenient reader reads a body of `max_head_bytes` in any case."""
         self._max_head = max_head_bytes
         self._max_body = max(max_body_bytes, max_head_bytes) if lenient else max_body_bytes
         self._stated_max_body = max_body_bytes
-        self._tolerated = TOLERATED if lenient else frozenset[str]()
+        self._lenient = lenient
         self._buffer = bytearray()
         self._at = 0
         """The offset of the first byte that was not parsed yet."""
@@ -195,10 +196,10 @@ class FrameReader:
             raise self._not_a_frame(f"no STOMP frame begins {quoted(buffer[start:])}")
         if len(buffer) < limit:
             return None
-        if command not in self._tolerated:
+        if self._lenient is None or command not in TOLERATED:
             problem = f"the headers of {command} exceed {self._max_head} bytes"
             raise _Unreadable(Fault(command, {}, problem, is_last=True))
-        self._long_head = LongHead(self._max_head)
+        self._long_head = self._lenient.long_head(self._max_head)
         return self._read_long_head(self._long_head)
 
     def _parsed(self, head: bytearray) -> Frame | Fault:
@@ -210,9 +211,10 @@ class FrameReader:
         except FrameError as error:
             text = head.decode("utf-8", "backslashreplace").replace("\r\n", "\n").rstrip("\r")
             command, *lines = text.split("\n")
-            if command not in self._tolerated:
+            if self._lenient is None or command not in TOLERATED:
                 raise _Unreadable(Fault(command, {}, str(error), is_last=True)) from error
-            return Fault(command, first_headers(lines), str(error), head=bytes(head))
+            headers = self._lenient.headers(lines)
+            return Fault(command, headers, str(error), head=bytes(head))
         if frame.command == "MESSAGE" and len(self._forms) < MOST_FORMS:
             names = tuple(frame.headers)
             self._counts[names] += 1
@@ -246,7 +248,7 @@ class FrameReader:
             return None if end < 0 else end
         if not (length.isascii() and length.isdigit() and len(length) <= LONGEST_LENGTH):
             rest = self._unread()
-            is_kept = head.command == "MESSAGE" and head.command in self._tolerated
+            is_kept = head.command == "MESSAGE" and self._lenient is not None
             if is_kept and b"\0" not in rest and len(rest) < self._max_head:
                 return None
             problem = f"{head.command} has the content-length {length[:QUOTED_BYTES]!r}"
@@ -270,13 +272,11 @@ class FrameReader:
 
     def _skip(self, head: Frame | Fault, end: int) -> None:
         """Drop the part of a body above the limit that ends at this offset."""
-        if head.command not in self._tolerated:
+        if self._lenient is None or head.command not in TOLERATED:
             problem = f"the body of {head.command} exceeds {self._max_body} bytes"
             raise _Unreadable(Fault(head.command, head.headers, problem, is_last=True))
-        from sam_pipeline.schema.messages.refused import LimitedBody  # as above
-
         fault = head if isinstance(head, Fault) else Fault(head.command, head.headers)
-        large = fault.large or LimitedBody(self._stated_max_body)
+        large = fault.large or self._lenient.body(self._stated_max_body)
         if self._is_wary and end == len(self._buffer):  # for the next look
             end = max(self._at, end - LONGEST_GAP)
         large.add(bytes(memoryview(self._buffer)[self._at : end]))
@@ -345,75 +345,3 @@ class FrameForm:
         if length is not None and length != str(len(body)):
             return None
         return Frame("MESSAGE", headers, body), match.end()
-
-
-OF_DELIVERY = frozenset({"subscription", "ack", "message-id", "redelivered"})
-"""The headers that may differ when a message is delivered again."""
-KEPT_NAMES = OF_DELIVERY | {CONTENT_LENGTH, *KEPT_HEADERS}
-"""The headers that are kept of a head above the limit."""
-LONGEST_LINE = 4096
-"""The length of a header line in such a head above which the header is not kept."""
-
-
-def first_headers(lines: Iterable[str]) -> dict[str, str]:
-    """The headers in the lines that have a colon; of a repeated name the first counts."""
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers.setdefault(_unescaped(name), _unescaped(value))
-    return headers
-
-
-class LongHead:
-    """A head above the limit, read line by line in little memory."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._command = ""
-        self._beginning = bytearray()
-        self._headers: dict[str, str] = {}
-        self._count = self._kept = self._size = 0
-        """How many headers there are, how many of them are kept, and their bytes.
-
-        Headers of the delivery are not counted, so that the numbers are those of the message.
-        """
-        self._line = bytearray()
-        """The beginning of a line that is incomplete."""
-        self._line_size = 0
-
-    @property
-    def fault(self) -> Fault:
-        size = f"{self._size} bytes, in a head above {self._limit}"
-        problem = f"{self._count} headers of {size}; {self._kept} of them are kept"
-        return Fault(self._command, self._headers, problem, head=bytes(self._beginning))
-
-    def add(self, piece: bytearray) -> bool:
-        """Add a line or a part of one; returns whether it was the empty line at the end."""
-        self._beginning += piece[: self._limit - len(self._beginning)]
-        self._line += piece[: LONGEST_LINE + 1 - len(self._line)]
-        self._line_size += len(piece)
-        if not piece.endswith(b"\n"):
-            return False
-        line = bytes(self._line).rstrip(b"\r\n").decode("utf-8", "backslashreplace")
-        size, self._line_size = self._line_size, 0
-        self._line.clear()
-        if self._command and line:
-            self._add_header(line, size)
-        self._command = self._command or line
-        return not line
-
-    def _add_header(self, line: str, size: int) -> None:
-        name, colon, value = line.partition(":")
-        is_kept = bool(colon) and name in KEPT_NAMES and size <= LONGEST_LINE
-        if is_kept:
-            self._headers.setdefault(name, _unescaped(value))
-        if name not in OF_DELIVERY:
-            self._count += 1
-            self._kept += is_kept
-            self._size += size
-
-
-def _unescaped(text: str) -> str:
-    """Without escapes; unknown ones stay as they are."""
-    return ESCAPE_SEQUENCE.sub(lambda match: UNESCAPE.get(match[0], match[0]), text)

@@ -17,7 +17,8 @@ import pytest
 import trustme
 
 from deploy.pyz.build import ROOT, build, pythons
-from sam_pipeline.schema.identity.keys import load_signer, make_key
+from sam_pipeline.schema.identity.keys import make_key
+from sam_pipeline.schema.identity.signature import load_signer
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import missing

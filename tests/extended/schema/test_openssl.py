@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.keys import (
-    LibrarySigner,
-    OpensslSigner,
-    load_signer,
-    make_key,
-    read_seed,
-)
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.keys import LibrarySigner, make_key, read_seed
+from sam_pipeline.schema.identity.openssl import OpensslSigner
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.messages.message import new_message
 from tests.services import missing
 
@@ -36,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_library_and_program_make_the_same_signatures(path: Path) -> None:
     library = LibrarySigner("nagios1", read_seed(path))
-    openssl = OpensslSigner("nagios1", path, "openssl")
+    openssl = OpensslSigner(path)
 
     assert openssl.public_key() == library.public_key()
     for body in ("", "\0\u00fc\n", "text" * 50_000):

@@ -19,7 +19,7 @@ import pytest
 
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.publisher.spool import losses
+from sam_pipeline.publisher.spool import bounded
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import ServiceMissing, missing
 from tests.services.strace import strace
@@ -310,7 +310,7 @@ def test_a_node_whose_spool_takes_nothing_is_critical_and_its_losses_are_counted
         environment = {**os.environ, **site.environment}
         checked = subprocess.run(CHECK, env=environment, capture_output=True, text=True)
         found = subprocess.run([SAM_PUBLISH, "check"], env=environment, capture_output=True)
-    for directory in losses.ELSEWHERE:  # or check_sam_publisher is critical for a day
+    for directory in bounded.ELSEWHERE:  # or check_sam_publisher is critical for a day
         Path(f"{directory}/sam-publish-losses-{os.geteuid()}").unlink(missing_ok=True)
 
     assert codes == [74, 74]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.spool import losses
+from sam_pipeline.publisher.spool import bounded
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 FOREIGN = ("SAM_", "XDG_", "BEARER_TOKEN", "CREDENTIALS_")
@@ -21,7 +21,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    monkeypatch.setattr(losses, "ELSEWHERE", (str(tmp_path),))
+    monkeypatch.setattr(bounded, "ELSEWHERE", (str(tmp_path),))
     monkeypatch.chdir(tmp_path)
 
 

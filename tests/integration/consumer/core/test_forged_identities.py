@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
-from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.keys import Signer, make_key
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.messages.message import (
     CLASS,
     MESSAGE_ID,

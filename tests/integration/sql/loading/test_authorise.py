@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.identity.identity import IDENTITY, with_identity
-from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
+from sam_pipeline.schema.identity.keys import Signer, make_key
 from sam_pipeline.schema.identity.policy import (
     ENFORCE,
     NOT_AUTHORISED,
@@ -22,7 +22,7 @@ from sam_pipeline.schema.identity.policy import (
     PublisherRule,
     load_policy,
 )
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import Message

@@ -27,9 +27,9 @@ from sam_pipeline.schema.identity.identity import (
     uid_identity,
     with_identity,
 )
-from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
+from sam_pipeline.schema.identity.keys import Signer, make_key
 from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, load_policy
-from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import refusal_of

@@ -203,7 +203,7 @@ def test_a_damaged_element_does_not_hold_up_others(scene: Scene, can_be_moved: b
     assert scene.locks() == []
 
 
-@pytest.mark.parametrize("method", ["lock", "read_limited", "names"])
+@pytest.mark.parametrize("method", ["lock", "opened_for_reading", "names"])
 def test_what_cannot_be_used_is_reported_and_tried_again_beside_the_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher import publish
-from sam_pipeline.publisher.brokers.rest.door import MAX_BATCH, MAX_BATCH_BYTES, Door
-from sam_pipeline.publisher.brokers.rest.http import (
+from sam_pipeline.publisher.brokers.door import MAX_BATCH, MAX_BATCH_BYTES, Door
+from sam_pipeline.publisher.brokers.http import (
     HttpRequest,
     HttpSession,
     login_headers,

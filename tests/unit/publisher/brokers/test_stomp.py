@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 import os
 import socket
 import threading
@@ -18,7 +17,7 @@ from sam_pipeline.publisher.brokers import spool as spool_transport
 from sam_pipeline.publisher.brokers.stomp import connect, round_trip
 from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.publisher.delivery.route import addresses_of
-from sam_pipeline.publisher.probe.host_name import this_host
+from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
@@ -256,7 +255,9 @@ def test_the_name_of_this_host_is_the_longest_except_localhost(
     monkeypatch: pytest.MonkeyPatch, full: str, expected: str
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="wn1"))
-    monkeypatch.setattr(_socket, "gethostbyaddr", lambda name: (full, [], []))
+    monkeypatch.setattr(
+        "sam_pipeline.publisher.probe.values.gethostbyaddr", lambda name: (full, [], [])
+    )
 
     assert this_host() == expected
 

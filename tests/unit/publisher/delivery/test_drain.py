@@ -18,6 +18,8 @@ from unittest.mock import Mock
 import pytest
 
 from sam_pipeline.publisher import publish
+from sam_pipeline.publisher.commands.passive import deliver_until_safe
+from sam_pipeline.publisher.commands.send import ReadAhead
 from sam_pipeline.publisher.delivery import drain as drain_module
 from sam_pipeline.publisher.delivery.drain import (
     IN_PASSING,
@@ -27,10 +29,8 @@ from sam_pipeline.publisher.delivery.drain import (
     drain_in_passing,
     drain_until,
 )
-from sam_pipeline.publisher.delivery.patience import deliver_until_safe
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
-from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import MessageRejected, Terminated
 from sam_pipeline.publisher.settings import CopyTable, PublisherConfig

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
-from sam_pipeline.publisher.brokers.rest import activemq
-from sam_pipeline.publisher.delivery.limits import (
+from sam_pipeline.publisher.brokers import activemq
+from sam_pipeline.publisher.delivery.outgoing import (
     MAX_MESSAGE_BYTES,
     fitted,
     fitted_record,
+    outgoing,
     refusals_of,
     require_deliverable,
 )
-from sam_pipeline.publisher.delivery.outgoing import outgoing
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message

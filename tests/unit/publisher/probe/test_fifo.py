@@ -17,17 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.publisher.errors import FifoError
-from sam_pipeline.publisher.probe.fifo import (
-    BLOCK_BYTES,
+from sam_pipeline.publisher.probe.input import Found, Pause, RefusedRecord
+from sam_pipeline.publisher.probe.passive import (
+    FIFO_BYTES,
+    MAX_DOCUMENT_BYTES,
     MAX_LINE_BYTES,
     TOO_LARGE,
     TRUNCATED,
     Fifo,
     InputLine,
     Lines,
+    PassiveResults,
 )
-from sam_pipeline.publisher.probe.input import Found, Pause, RefusedRecord
-from sam_pipeline.publisher.probe.passive import MAX_DOCUMENT_BYTES, PassiveResults
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
@@ -74,7 +75,7 @@ def test_a_line_may_be_long_but_an_endless_one_takes_little_memory(tmp_path: Pat
 
     assert long == InputLine(1, b"x" * 500_000)
     assert (endless.number, endless.reason) == (2, TOO_LARGE)
-    assert len(endless.body) <= MAX_LINE_BYTES + BLOCK_BYTES
+    assert len(endless.body) <= MAX_LINE_BYTES + FIFO_BYTES
     assert following == InputLine(3, b"next")
 
 

@@ -20,13 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.keys import (
-    Signer,
-    load_signer,
-    make_key,
-    parse_public_key,
-    read_seed,
-)
+from sam_pipeline.schema.identity.keys import Signer, make_key, parse_public_key, read_seed
 from sam_pipeline.schema.identity.signature import (
     BAD_SIGNATURE,
     COVERED,
@@ -36,6 +30,7 @@ from sam_pipeline.schema.identity.signature import (
     SIGNED_AT,
     SignatureRefused,
     covered_bytes,
+    load_signer,
     sign,
     verify,
 )

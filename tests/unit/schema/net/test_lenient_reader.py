@@ -20,6 +20,7 @@ from sam_pipeline.schema.messages.refused import (
     TOO_LARGE,
 )
 from sam_pipeline.schema.net.stomp.frame import Fault, Frame
+from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.reader import (
     FRAMES_BEFORE,
     MOST_COUNTED,
@@ -52,7 +53,7 @@ FRAMES = st.builds(b"%b\n%b\0".__mod__, st.tuples(st.sampled_from(HEADS), st.sam
 
 
 def lenient(max_body: int = MAX_BODY, wary: bool = False) -> FrameReader:
-    reader = FrameReader(max_body_bytes=max_body, lenient=True)
+    reader = FrameReader(max_body_bytes=max_body, lenient=LENIENT)
     if wary:
         reader.be_wary()
     return reader

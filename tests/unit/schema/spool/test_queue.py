@@ -29,8 +29,14 @@ from sam_pipeline.schema.spool import directory as spool_directory
 from sam_pipeline.schema.spool import disk
 from sam_pipeline.schema.spool.element import parse, serialise
 from sam_pipeline.schema.spool.inspection import elements_of
-from sam_pipeline.schema.spool.large_element import MAX_HEADER_CHARS, MAX_HEADERS, read_in_pieces
-from sam_pipeline.schema.spool.queue import WHOLE_BYTES, DirectoryQueue, written_at
+from sam_pipeline.schema.spool.large_element import (
+    MAX_HEADER_CHARS,
+    MAX_HEADERS,
+    WHOLE_BYTES,
+    read_in_pieces,
+    read_limited,
+)
+from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from tests.support.builders import metric_message
 
 DAYS_S = 3 * 86400
@@ -407,7 +413,7 @@ def in_pieces(content: bytes, size: int = 1000, limit: int = LIMIT) -> Message:
 
 def read_whole(directory: Path, content: bytes, limit: int = LIMIT) -> Message:
     queue = DirectoryQueue(directory / "spool")
-    message, _ = queue.read_limited(queue.store(content), limit)
+    message, _ = read_limited(queue, queue.store(content), limit)
     return message
 
 
@@ -481,7 +487,7 @@ def test_a_large_body_is_never_in_memory(tmp_path: Path, encoding: str) -> None:
     name = queue.store(element_of(b"ab\n\0" * 3 * MB, encoding))
     tracemalloc.start()
     try:
-        message, _ = queue.read_limited(name, MB)
+        message, _ = read_limited(queue, name, MB)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

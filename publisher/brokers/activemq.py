@@ -11,18 +11,20 @@ import re
 from contextlib import closing, suppress
 from urllib.parse import quote, quote_plus
 
-from sam_pipeline.publisher.brokers.rest.http import HttpAnswer, HttpRequest, login_shown
-from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
-from sam_pipeline.publisher.brokers.rest.one_by_one import (
+from sam_pipeline.publisher.brokers.http import (
     TOPIC,
     CannotTravel,
+    HttpAnswer,
+    HttpRequest,
     OneByOne,
     RefusedByBroker,
     destination_of,
+    login_shown,
     reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
+from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker_url import Broker

@@ -7,19 +7,20 @@ in the same order: a status of 2xx for a message that is stored, else a problem 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from sam_pipeline.publisher.brokers.connection import usable
-from sam_pipeline.publisher.brokers.rest.http import (
+from sam_pipeline.publisher.brokers.http import (
     MAX_QUOTED,
     NOT_NOW,
     HttpAnswer,
     HttpRequest,
     HttpSession,
 )
-from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
+from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
@@ -185,8 +186,6 @@ def _request(lines: Sequence[bytes], compressed: bool = False) -> HttpRequest:
     body = b"".join(lines)
     if not compressed or len(body) < MIN_COMPRESSED_BYTES:
         return HttpRequest("POST", PATH, LINES, body)
-    import zlib
-
     packer = zlib.compressobj(FASTEST, wbits=GZIP)
     packed = packer.compress(body) + packer.flush()
     return HttpRequest("POST", PATH, {**LINES, "Content-Encoding": "gzip"}, packed)

@@ -15,17 +15,19 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.connection import usable
-from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, HttpSession
-from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
-from sam_pipeline.publisher.brokers.rest.one_by_one import (
+from sam_pipeline.publisher.brokers.http import (
+    JSON,
     TOPIC,
     CannotTravel,
+    HttpRequest,
+    HttpSession,
     RefusedByBroker,
     destination_of,
     reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
+from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected

@@ -10,17 +10,19 @@ from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
-from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, login_shown
-from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
-from sam_pipeline.publisher.brokers.rest.one_by_one import (
+from sam_pipeline.publisher.brokers.http import (
+    JSON,
     QUEUE,
+    HttpRequest,
     OneByOne,
     RefusedByBroker,
     destination_of,
+    login_shown,
     reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
+from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker_url import Broker

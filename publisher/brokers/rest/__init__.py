@@ -1,1 +1,0 @@
-"""Brokers that take messages over HTTP."""
