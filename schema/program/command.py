@@ -72,9 +72,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
         if self._subparsers and not self._given:
-            from sam_pipeline.schema.program.help import commands_text
-
-            self.exit(USAGE, commands_text(self))
+            self.exit(USAGE, _later("help").commands_text(self))
         if self._subparsers and self._given[0] == "help":
             self._given = [*self._given[1:], "--help"]
         namespace, unknown = super().parse_known_args(self._given, namespace)
@@ -83,15 +81,11 @@ class CommandParser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        from sam_pipeline.schema.program.help import explained
-
-        message = explained(self, self._given, message, self.advice)
+        message = _later("help").explained(self, self._given, message, self.advice)
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
     def format_help(self) -> str:
-        from sam_pipeline.schema.program.help import help_text
-
-        return help_text(self)
+        return str(_later("help").help_text(self))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print_text(message, file or sys.stderr)
@@ -270,9 +264,7 @@ def run(
         log_format = args.log_format
 
         def set_up_logging() -> None:
-            from sam_pipeline.schema.program import log_output
-
-            log_output.set_up(args.verbosity, args.log_format)
+            _later("log_output").set_up(args.verbosity, args.log_format)
 
         if "logging" in sys.modules:
             set_up_logging()
@@ -300,11 +292,8 @@ def run(
         lines.append(f"standard output can't be written: {_unwritten[0].strerror}")
         code = code or IO_ERROR
     if lines and (log_format == "json" or "JOURNAL_STREAM" in os.environ):
-        from sam_pipeline.schema.program.log_output import error_lines
-
-        print_text(
-            "".join(f"{line}\n" for line in error_lines(program, lines, log_format)), sys.stderr
-        )
+        formatted = _later("log_output").error_lines(program, lines, log_format)
+        print_text("".join(f"{line}\n" for line in formatted), sys.stderr)
     else:
         print_lines(*[f"{program}: error: {line}" for line in lines], file=sys.stderr)
     _flush(sys.stderr)
@@ -414,6 +403,11 @@ def to_json(value: object, indent: Optional[int] = 2) -> str:
         return float(value)  # type: ignore[arg-type]  # a Decimal; of another class it is a bug
 
     return printable_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode))
+
+
+def _later(name: str) -> Any:
+    """A module that few calls need: `logging` alone would make a call 17 % slower."""
+    return import_module(f"{__package__}.{name}")
 
 
 def _open_closed_streams() -> None:
