@@ -13,32 +13,32 @@ examples:
   sam-report run --profile critical.toml --from 2026-11-01 --to 2026-11-07
   sam-report show --month 2026-11
   sam-report now --site SITE-A
-  sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
-  sam-report incidents --month 2026-11
-  sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
-  sam-report exclusion add --group SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
+  sam-report explain --day yesterday --site SITE-A --flavour CE
+  sam-report incidents --month last-month
+  sam-report pages --from 30d --to yesterday --out report/
+  sam-report exclusion add --site SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
       --reason "agreed with the site"
-  sam-report seal --month 2026-10 --who "Jane Doe"
+  sam-report seal add --month last-month --who "Jane Doe"
 """
 
 
 COMMANDS = {
     "compute": {
         "run": ("run", "compute reports with Spark and store them"),
-        "what-if": (
-            "what_if",
-            "compute published days under another profile, and show what differs",
-        ),
         "warm-up": ("warm_up", "make later runs start sooner"),
     },
     "read": {
         "show": ("show", "print stored figures"),
-        "now": ("now", "print the current status of every metric, and silent instances"),
         "explain": ("explain", "explain the figures of a site on a day"),
+        "now": ("now", "print the current status of every metric, and silent instances"),
         "incidents": ("incidents", "print how often sites failed, for how long, and why"),
         "trends": ("trends", "print what changed its status most often"),
-        "site": ("site", "write an offline HTML site"),
+        "pages": ("pages", "write offline HTML pages"),
         "export": ("export", "write figures and timelines as files for other programs"),
+        "what-if": (
+            "what_if",
+            "compute published days under another profile, and show what differs",
+        ),
     },
     "correct": {
         "exclusion": ("exclusion", "exclude wrong measurements from reports"),

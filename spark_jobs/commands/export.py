@@ -7,39 +7,26 @@ import calendar
 import logging
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_period_options,
-    add_report_option,
-    add_site_option,
+from sam_pipeline.spark_jobs.command_line import (
+    add_published_options,
+    published,
     requested_period,
     time_or_none,
-    warn_if_empty,
 )
+from sam_pipeline.spark_jobs.exports.formats import WRITERS, ExportRequest, Written
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.runs.published import (
-    days_not_computed,
-    published_reports,
-    published_runs,
-    require_site,
-)
-from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.database.roles import READER
-
-if TYPE_CHECKING:
-    from sam_pipeline.spark_jobs.exports.formats import Written
+from sam_pipeline.spark_jobs.runs.published import days_not_computed, published_runs
 
 EXAMPLES = """\
 examples:
-  sam-report export --format parquet --month 2026-11 --out export/
+  sam-report export --format parquet --month last-month --out export/
   sam-report export --format csv --day 2026-11-14 --out export/ --report critical
-  sam-report export --format openmetrics --from 2026-11-01 --to 2026-11-14 --out export/
+  sam-report export --format openmetrics --from 30d --to yesterday --out export/
 
 files written below DIR (existing ones are replaced atomically):
   parquet      VIEW/report=NAME/day=2026-11-14/part-0.parquet: the views endpoint_, service_,
@@ -57,39 +44,30 @@ With --site, the files have the rows of that site only: choose a directory of th
 The column `until` is the end of the data on a day that was still open, and empty otherwise.
 """
 
-FORMATS = ("parquet", "csv", "json", "argo", "openmetrics")
-
 logger = logging.getLogger(__name__)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
     command.add_argument(
-        "--format", choices=FORMATS, required=True, help="the file format, see below"
+        "--format", choices=list(WRITERS), required=True, help="the file format, see below"
     )
-    add_period_options(command)
-    add_site_option(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
     )
-    add_report_option(command)
+    add_published_options(command)
     command.set_defaults(handler=run_export)
 
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the published days of each report as files, and print how many."""
-    from sam_pipeline.spark_jobs.exports.formats import WRITERS, ExportRequest  # pyarrow is slow
-
     today = utc_today()
     period = requested_period(args, today)
     months = covered_months(period, today)
     progress = Progress()
     written: list[Written] = []
     try:
-        with reading_at_once(open_database(args, READER)) as connection:
-            reports = published_reports(connection, args.report, period)
-            if args.site is not None:
-                require_site(connection, reports, args.site, period)
+        with published(args, period, args.site) as (connection, reports):
             for report in reports:
                 runs = published_runs(connection, report, period)
                 if missing := days_not_computed(runs, period):
@@ -109,7 +87,6 @@ def run_export(args: argparse.Namespace) -> int:
                 written += WRITERS[args.format](request, progress.stage)
     finally:
         progress.end()
-    warn_if_empty(written, period)
     if args.json:
         print_json([{**vars(file), "path": str(file.path)} for file in written])
         return OK

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.wording import duration, one_line, plural
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_period_options,
-    add_report_option,
-    add_site_option,
-    add_table_option,
+from sam_pipeline.spark_jobs.command_line import (
+    Column,
+    ReportTable,
+    Row,
+    add_published_options,
+    both,
+    in_files,
+    in_table,
+    print_tables,
+    published,
     requested_period,
     time_or_none,
-    warn_if_empty,
 )
-from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
 from sam_pipeline.spark_jobs.explain.causes import Cause
-from sam_pipeline.spark_jobs.explain.incidents.figures import IncidentFigures, ReportIncidents
-from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
-from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT, shared_causes
+from sam_pipeline.spark_jobs.explain.incidents import (
+    LOOK_AT,
+    IncidentFigures,
+    ReportIncidents,
+    read_incidents,
+    shared_causes,
+)
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE
-from sam_pipeline.spark_jobs.runs.published import published_reports, require_site
+from sam_pipeline.spark_jobs.runs.published import Names
 from sam_pipeline.sql.archive.config import load_archive
-from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.database.roles import READER
 
 INCIDENT, REPORT, CAUSE = "incident", "report", "cause"
 _MAX_CELL = 100
@@ -58,10 +60,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         default=INCIDENT,
         help="what to list (default: %(default)s)",
     )
-    add_period_options(command)
-    add_site_option(command)
-    add_table_option(command)
-    add_report_option(command)
+    add_published_options(command, table=True)
     command.set_defaults(handler=run_incidents)
 
 
@@ -72,15 +71,11 @@ def run_incidents(args: argparse.Namespace) -> int:
         ReportUsage: no report has figures of the site.
     """
     period = requested_period(args)
-    with reading_at_once(open_database(args, READER)) as connection:
-        names = published_reports(connection, args.report, period)
-        if args.site is not None:
-            require_site(connection, names, args.site, period)
+    with published(args, period, args.site) as (connection, names):
         reports = [
             read_incidents(connection, name, period, args.site, lambda: load_archive(args).open())
             for name in names
         ]
-    warn_if_empty(reports, period)
     tables = [IncidentTable(r.report, args.by, period, r.runs, r) for r in reports]
     return print_tables(args, tables)
 
@@ -91,115 +86,84 @@ class IncidentTable(ReportTable):
 
     found: ReportIncidents
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        of_report = {
-            "report": self.report,
-            "first_day": self.period.first,
-            "last_day": self.period.last,
-        }
-        rows: list[dict[str, Any]]
+    def rows(self) -> Iterator[Row]:
         if self.level == INCIDENT:
-            rows = [
-                {
-                    "site": incident.site,
-                    "start": time_or_none(incident.start),
-                    "end": time_or_none(incident.end),
-                    "duration_s": incident.duration_s,
-                    "began_before": incident.began_before,
-                    "open": incident.is_open,
-                    "causes": len(incident.causes),
-                    **_cause_columns(incident.cause),
-                    "endpoints": incident.cause.where if incident.cause else None,
-                    "example": incident.cause.example.text if incident.cause else None,
-                    "message_id": incident.cause.example.message_id if incident.cause else None,
-                    "publisher": incident.cause.example.publisher if incident.cause else None,
-                }
-                for incident in self.found.incidents
-            ]
+            for incident in self.found.incidents:
+                start, end = time_or_none(incident.start), time_or_none(incident.end)
+                length = incident.duration_s
+                cause = incident.cause
+                example = cause.example if cause else None
+                yield [
+                    *self.about,
+                    *both(site=incident.site),
+                    Column("start", start, "start", f"{'<' * incident.began_before}{start}"),
+                    Column("end", end, "end", f"{end}{'>' * incident.is_open}"),
+                    Column("duration_s", length, "duration", duration(length)),
+                    *in_files(
+                        began_before=incident.began_before,
+                        open=incident.is_open,
+                        causes=len(incident.causes),
+                    ),
+                    *_cause(cause),
+                    *in_files(
+                        endpoints=cause.where if cause else None,
+                        example=example.text if example else None,
+                        message_id=example.message_id if example else None,
+                        publisher=example.publisher if example else None,
+                    ),
+                ]
         elif self.level == CAUSE:
-            rows = [
-                {
-                    "number": len(shared.sites),
-                    "sites": list(shared.sites),
-                    "start": time_or_none(shared.start),
-                    "end": time_or_none(shared.end),
-                    **_cause_columns(shared.cause),
-                }
-                for shared in shared_causes(self.found.incidents)
-            ]
+            for shared in shared_causes(self.found.incidents):
+                sites = one_line(", ".join(shared.sites), _MAX_CELL)
+                yield [
+                    *self.about,
+                    *in_files(number=len(shared.sites)),
+                    Column("sites", list(shared.sites), "sites", f"{len(shared.sites)}: {sites}"),
+                    *both(start=time_or_none(shared.start), end=time_or_none(shared.end)),
+                    *_cause(shared.cause),
+                ]
         else:
-            rows = [
-                {**names, **vars(figures)} for names, figures in _figures(self.level, self.found)
-            ]
-        return ({**of_report, **row} for row in rows)
+            figures_of: Mapping[Names, IncidentFigures] = {(): self.found.total}
+            if self.level != REPORT:
+                by_site = self.level == SITE
+                figures_of = self.found.by_site() if by_site else self.found.by_group()
+            for names, figures in figures_of.items():
+                yield [
+                    *self.about,
+                    *both(**dict(zip(NAMES.get(self.level, ()), names, strict=True))),
+                    Column("number", figures.number, "incidents", figures.number),
+                    *both(open=figures.open),
+                    *(
+                        Column(name, length, name.removesuffix("_s"), _length(length))
+                        for name, length in vars(figures).items()
+                        if name.endswith("_s")
+                    ),
+                ]
 
-    def lines(self) -> Iterator[str]:
-        shared = shared_causes(self.found.incidents)
-        rows: list[dict[str, object]]
-        if self.level == INCIDENT:
-            rows = [
-                {
-                    "site": incident.site,
-                    "start": f"{'<' * incident.began_before}{time_or_none(incident.start)}",
-                    "end": f"{time_or_none(incident.end)}{'>' * incident.is_open}",
-                    "duration": duration(incident.duration_s),
-                    "cause": _cause_cell(incident.cause),
-                }
-                for incident in self.found.incidents
-            ]
-        elif self.level == CAUSE:
-            rows = [
-                {
-                    "sites": f"{len(each.sites)}: {one_line(', '.join(each.sites), _MAX_CELL)}",
-                    "start": time_or_none(each.start),
-                    "end": time_or_none(each.end),
-                    "cause": _cause_cell(each.cause),
-                }
-                for each in shared
-            ]
-        else:
-            rows = [
-                {
-                    **names,
-                    "incidents": figures.number,
-                    "open": figures.open,
-                    "longest": duration(figures.longest_s),
-                    "total": duration(figures.total_s),
-                    "mttr": NO_FIGURE if figures.mttr_s is None else duration(figures.mttr_s),
-                    "mtbf": NO_FIGURE if figures.mtbf_s is None else duration(figures.mtbf_s),
-                }
-                for names, figures in _figures(self.level, self.found)
-            ]
-        if rows:
-            yield from text_table(list(rows[0]), [list(row.values()) for row in rows])
-            yield ""
+    def notes(self) -> Iterator[str]:
         sites = len({incident.site for incident in self.found.incidents})
         yield f"{plural(self.found.total.number, 'incident')} at {plural(sites, 'site')}"
-        if shared:
+        if shared := shared_causes(self.found.incidents):
             at_most = max(len(each.sites) for each in shared)
             more = "" if self.level == CAUSE else " (--by cause lists them)"
             yield f"the same cause at up to {at_most} sites at once{more}: {LOOK_AT}"
 
 
-def _figures(level: str, found: ReportIncidents) -> list[tuple[dict[str, str], IncidentFigures]]:
-    """The names and the figures of each thing of the level."""
-    if level == REPORT:
-        return [({}, found.total)]
-    figures = found.by_site() if level == SITE else found.by_group()
-    return [(dict(zip(NAMES[level], names, strict=True)), of) for names, of in figures.items()]
+def _length(seconds: int | None) -> str:
+    return NO_FIGURE if seconds is None else duration(seconds)
 
 
-def _cause_columns(cause: Cause | None) -> dict[str, str | None]:
-    return {
-        "service_flavour": cause.service_flavour if cause else None,
-        "metric_name": cause.metric_name if cause else None,
-        "status": cause.status if cause else None,
-        "text": cause.text if cause else None,
-    }
-
-
-def _cause_cell(cause: Cause | None) -> str:
-    if cause is None:
-        return "no failure is stored"
-    text = f"{cause.service_flavour} {cause.metric_name}: {cause.text or '(no text)'}"
-    return one_line(text, _MAX_CELL)
+def _cause(cause: Cause | None) -> Row:
+    """A cause in a cell of the table, and in a few of files."""
+    text = "no failure is stored"
+    if cause:
+        text = f"{cause.service_flavour} {cause.metric_name}: {cause.text or '(no text)'}"
+    return [
+        *in_files(
+            **{
+                name: getattr(cause, name, None)
+                for name in ("service_flavour", "metric_name", "status", "text")
+            }
+        ),
+        *in_table(cause=one_line(text, _MAX_CELL)),
+    ]

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import (
     OK,
+    add_action,
     print_json,
     print_lines,
     text_table,
@@ -22,12 +23,10 @@ from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import examine
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_action,
-    add_period_options,
-    add_report_option,
+from sam_pipeline.spark_jobs.command_line import (
+    add_published_options,
+    published,
     requested_period,
-    warn_if_empty,
 )
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.spark_jobs.inputs import observed
@@ -36,12 +35,11 @@ from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.profiles.in_words import Words, in_words, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.runs.published import published_reports, published_runs
+from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database, open_if_configured
-from sam_pipeline.sql.database.roles import READER
+from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
 NO_DATABASE = "no [database] is configured: only the files were checked"
@@ -63,6 +61,7 @@ examples:
 A run keeps the profile it was computed with. If the profile changed within the period, what was
 different on earlier days follows.
 """
+_COUNTED = ("flavour", "metric", "function")
 COLUMNS = ["metric", "instances", "asked", "intervals", "p99 interval", "validity", "proposed"]
 
 
@@ -90,8 +89,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     check.set_defaults(handler=run_check)
     show = add_action(actions, "show", "say in words what published days counted", SHOW_EXAMPLES)
-    add_period_options(show)
-    add_report_option(show)
+    add_published_options(show, site=False)
     show.set_defaults(handler=run_show)
 
 
@@ -116,12 +114,24 @@ def run_check(args: argparse.Namespace) -> int:
             unchecked = NO_DATABASE
     except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
         unchecked = f"{error}: only the files were checked"
-    files = list(zip(args.files, checked, strict=True))
+    documents = [_as_json(f, of) for f, of in zip(args.files, checked, strict=True)]
     if args.json:
-        print_json([_as_json(file, profile) for file, profile in files])
+        print_json(documents)
         return OK
-    for file, profile in files:
-        print_lines(*_as_lines(file, profile))
+    for document, of in zip(documents, checked, strict=True):
+        counts = ", ".join(plural(document[f"{name}s"], name) for name in _COUNTED)
+        print_lines(f"{document['file']}: OK, report {document['name']}: {counts}")
+        print_lines(*word_lines(in_words(of.profile)))
+        if of.period and of.metrics:
+            print_lines(f"results of {of.period}, at most {observed.SAMPLE} instances per metric:")
+            rows = [
+                [*names, "-" if p99_s is None else p99_s, validity_s or OFF, proposed_s or "-"]
+                for *names, p99_s, validity_s, proposed_s in map(dict.values, document["observed"])
+            ]
+            print_lines(*text_table(COLUMNS, rows))
+        elif of.metrics is not None:
+            print_lines("the database has no results yet")
+        print_lines(*(f"warning: {warning}" for warning in of.warnings))
     if unchecked:
         print_lines(unchecked)
     return OK
@@ -130,14 +140,13 @@ def run_check(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Print what each report counted, from the profiles that its runs kept."""
     period = requested_period(args)
-    with reading(open_database(args, READER)) as connection:
+    with published(args, period) as (connection, names):
         reports = {
             report: words_by_day(
                 (run.day, run.profile) for run in published_runs(connection, report, period)
             )
-            for report in published_reports(connection, args.report, period)
+            for report in names
         }
-    warn_if_empty(reports, period)
     if args.json:
         print_json(
             [
@@ -198,32 +207,8 @@ def _idle_flavours(profile: Profile) -> list[str]:
     ]
 
 
-def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
-    counts = ", ".join(plural(n, noun[:-1]) for noun, n in _counts(checked.profile).items())
-    yield f"{file}: OK, report {checked.profile.name}: {counts}"
-    yield from word_lines(in_words(checked.profile))
-    if checked.period and checked.metrics:
-        yield f"results of {checked.period}, at most {observed.SAMPLE} instances per metric:"
-        rows = [
-            [
-                metric.metric_name,
-                metric.instances,
-                metric.sampled,
-                metric.intervals,
-                "-" if metric.p99_interval_s is None else metric.p99_interval_s,
-                metric.validity_s or OFF,
-                metric.proposed_validity_s or "-",
-            ]
-            for metric in checked.metrics
-        ]
-        yield from text_table(COLUMNS, rows)
-    elif checked.metrics is not None:
-        yield "the database has no results yet"
-    for warning in checked.warnings:
-        yield f"warning: {warning}"
-
-
 def _as_json(file: Path, checked: Checked) -> dict[str, Any]:
+    profile, period = checked.profile, checked.period
     observations = [
         {
             "metric_name": metric.metric_name,
@@ -238,11 +223,13 @@ def _as_json(file: Path, checked: Checked) -> dict[str, Any]:
     ]
     return {
         "file": str(file),
-        "name": checked.profile.name,
-        **_counts(checked.profile),
-        "counts": words_json(in_words(checked.profile)),
-        "first_day": checked.period.first if checked.period else None,
-        "last_day": checked.period.last if checked.period else None,
+        "name": profile.name,
+        "flavours": len(profile.flavours),
+        "metrics": len({name for flavour in profile.flavours for name in flavour.metrics}),
+        "functions": len(profile.functions),
+        "counts": words_json(in_words(profile)),
+        "first_day": period.first if period else None,
+        "last_day": period.last if period else None,
         "observed": None if checked.metrics is None else observations,
         "warnings": checked.warnings,
     }
@@ -256,12 +243,3 @@ def word_lines(words: Words) -> Iterator[str]:
 
 def words_json(words: Words) -> list[dict[str, str]]:
     return [{"what": heading, "text": sentence} for heading, sentence in words]
-
-
-def _counts(profile: Profile) -> dict[str, int]:
-    metrics = {name for flavour in profile.flavours for name in flavour.metrics}
-    return {
-        "flavours": len(profile.flavours),
-        "metrics": len(metrics),
-        "functions": len(profile.functions),
-    }

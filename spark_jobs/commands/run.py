@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.moments import utc_today
-from sam_pipeline.spark_jobs.command_line.arguments import (
+from sam_pipeline.spark_jobs.command_line import (
     add_period_options,
     add_spark_options,
     requested_or_due,

@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
 
-from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.moments import utc_today
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_period_options,
-    add_report_option,
-    add_site_option,
-    add_table_option,
+from sam_pipeline.spark_jobs.command_line import (
+    Column,
+    ReportTable,
+    Row,
+    add_published_options,
+    both,
+    in_files,
+    in_table,
+    percentages,
+    print_tables,
+    published,
     requested_period,
+    seconds_columns,
     table_format,
     time_or_none,
-    warn_if_empty,
 )
-from sam_pipeline.spark_jobs.command_line.months import MonthTable
-from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.in_words import own_targets
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
-from sam_pipeline.spark_jobs.rules.figures import Figure, months_in_a_row
+from sam_pipeline.spark_jobs.rules.figures import (
+    IN_A_ROW,
+    Figure,
+    ends_bad_row,
+    is_bad,
+    months_in_a_row,
+)
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
-from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
-from sam_pipeline.spark_jobs.runs.months import month_figures
+from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, percent, rounded, short
+from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures
 from sam_pipeline.spark_jobs.runs.published import (
+    Names,
     days_not_computed,
-    published_reports,
     published_runs,
-    require_site,
     until_of,
 )
 from sam_pipeline.spark_jobs.runs.seal import waiting
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
-from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
-  sam-report show --day 2026-11-07
+  sam-report show --day yesterday
   sam-report show --level endpoint --from 2026-11-01 --to 2026-11-07 --format csv
   sam-report show --level group --month 2026-11 --report critical
   sam-report show --by month --from 2026-01-01 --to 2026-11-30 --site SITE-A
@@ -65,15 +73,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--level", choices=list(NAMES), default=SITE, help="what to list (default: %(default)s)"
     )
-    add_period_options(command)
     command.add_argument(
         "--by",
         choices=[MONTH],
         help="a row for each calendar month of sites or groups, compared with the month before",
     )
-    add_site_option(command)
-    add_table_option(command)
-    add_report_option(command)
+    add_published_options(command, table=True)
     command.set_defaults(handler=run_show)
 
 
@@ -92,11 +97,8 @@ def run_show(args: argparse.Namespace) -> int:
             raise ReportUsage(f"--by month goes with --level site or group, not {args.level}")
         whole = period.in_whole_months()
         period = Period(whole.first, min(whole.last, today))
-    with reading_at_once(open_database(args, READER)) as connection:
-        reports = published_reports(connection, args.report, period)
-        if args.site is not None:
-            require_site(connection, reports, args.site, period)
-        tables: list[ReportTable] = []
+    tables: list[ReportTable] = []
+    with published(args, period, args.site) as (connection, reports):
         for report in reports:
             runs = published_runs(connection, report, period)
             about = (report, args.level, period, runs)
@@ -114,12 +116,22 @@ def run_show(args: argparse.Namespace) -> int:
             tables.append(MonthTable(*about, months, targets_of))
         for message in waiting(connection, args.report, period):
             logger.warning(message)
-    warn_if_empty(tables, period)
     if table_format(args) != "table":  # the table has a line for it
         for table in tables:
             if missing := days_not_computed(table.runs, period):
                 logger.warning("%s: not computed: %s", table.report, missing)
     return print_tables(args, tables)
+
+
+def _known(figure: Figure) -> Row:
+    """The time, or the number of sites, that a figure is known for."""
+    if figure.seconds:
+        return percentages(unknown=figure.unknown)
+    known, expected = figure.sites_known, figure.sites_expected
+    return [
+        *in_files(sites_expected=expected, sites_known=known),
+        *in_table(sites=f"{known} of {expected}"),
+    ]
 
 
 @dataclass(frozen=True)
@@ -129,64 +141,136 @@ class FigureTable(ReportTable):
     figures: Sequence[Figure]
     targets: PeriodTargets
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Row]:
+        all_days = len(list(self.period.days()))
+        covers_less = any(figure.days < all_days for figure in self.figures)
         for figure in self.figures:
-            row = {
-                **self.named(figure.names),
-                "availability": rounded(figure.availability),
-                "reliability": rounded(figure.reliability),
-            }
-            if self.level == GROUP:
-                row["sites_expected"] = figure.sites_expected
-                row["sites_known"] = figure.sites_known
-                row["days"] = figure.days
-                row["until"] = time_or_none(until_of(self.runs))
-            elif figure.seconds:
-                row["unknown"] = rounded(figure.unknown)
-                row["days"] = figure.days
-                row |= seconds_columns(figure.seconds)
-                row["until"] = time_or_none(figure.until)
             misses = figure.misses(self.targets.of(self.level, figure.names))
-            yield {**row, "missed": [miss.figure for miss in misses]}
+            days = Column("days", figure.days, "days" * covers_less, f"{figure.days} of {all_days}")
+            if seconds := figure.seconds:
+                missing = short(percent(seconds.missing, seconds.total))
+                of_days = [*in_table(missing=missing), days, *seconds_columns(seconds)]
+                until = figure.until
+            else:
+                of_days, until = [days], until_of(self.runs)
+            yield [
+                *self.named(figure.names),
+                *percentages(availability=figure.availability, reliability=figure.reliability),
+                *_known(figure),
+                *of_days,
+                *in_files(until=time_or_none(until), missed=[miss.figure for miss in misses]),
+                *in_table(target=_verdict(figure, "missed" if misses else "met")),
+            ]
 
-    def lines(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         if not self.figures:
             yield "no data: nothing was expected, the topology of these days is empty"
             return
-        known = ["sites"] if self.level == GROUP else ["unknown", "missing"]
-        columns = [*NAMES[self.level], "availability", "reliability", *known, "target"]
-        all_days = len(list(self.period.days()))
-        covers_less = any(figure.days < all_days for figure in self.figures)
-        if covers_less:
-            columns.insert(-1, "days")
-        rows: list[list[object]] = []
-        missed = []
-        for figure in self.figures:
-            if figure.seconds:
-                missing = percent(figure.seconds.missing, figure.seconds.total)
-                known = [short(figure.unknown), short(missing)]
-            else:
-                known = [f"{figure.sites_known} of {figure.sites_expected}"]
-            verdict = "met"
-            if misses := figure.misses(self.targets.of(self.level, figure.names)):
-                verdict = "missed"
-                missed.append(f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}")
-            if figure.availability is None:
-                verdict = "no data"
-            figures = (short(figure.availability), short(figure.reliability))
-            covered = [f"{figure.days} of {all_days}"] if covers_less else []
-            rows.append([*figure.names, *figures, *known, *covered, verdict])
-        yield from text_table(columns, rows)
-        yield ""
         everywhere = self.targets.everywhere
         targets = (
             f"availability {float(everywhere.availability):g},"
             f" reliability {float(everywhere.reliability):g},"
             f" unknown at most {float(everywhere.unknown):g} %"
         )
+        missed = [
+            f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}"
+            for figure in self.figures
+            if (misses := figure.misses(self.targets.of(self.level, figure.names)))
+        ]
         yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
         yield from missed
         for heading, own in own_targets(self.targets.profile):
             yield f"{heading[0].lower()}{heading[1:]}: {own}"
         if days := days_not_computed(self.runs, self.period):
             yield f"not computed: {days}"
+
+
+@dataclass(frozen=True)
+class MonthTable(ReportTable):
+    """The figures of sites or groups in each month of the period, which is whole months.
+
+    `months` also has the two months before the period, to compare with; `targets` are those of each
+    month, by its first day.
+    """
+
+    months: Sequence[MonthFigure]
+    targets: Mapping[date, PeriodTargets]
+
+    @property
+    def heading(self) -> str:
+        first, last = (f"{day:%Y-%m}" for day in (self.period.first, self.period.last))
+        return f"{self.report}, {first if first == last else f'{first} to {last}'}"
+
+    def rows(self) -> Iterator[Row]:
+        figure_of = {(month.figure.names, month.month): month.figure for month in self.months}
+        for month in self._of_period:
+            figure, name = month.figure, f"{month.month:%Y-%m}"
+            month_before = month_of(month.month - timedelta(days=1)).first
+            unknown = Figure(figure.names, None, None)
+            before = figure_of.get((figure.names, month_before), unknown)
+            misses = figure.misses(self.targets[month.month].of(self.level, figure.names))
+            ends_bad_row = self._ends_bad_row(month)
+            verdict = "missed" if misses else "met"
+            if ends_bad_row:
+                verdict += f", {IN_A_ROW} in a row"
+            in_month = month_of(month.month).last.day
+            yield [
+                *in_files(report=self.report, month=name, level=self.level),
+                *both(**dict(zip(NAMES[self.level], figure.names, strict=True))),
+                *in_table(month=name),
+                *percentages(availability=figure.availability),
+                _change("availability", figure.availability, before.availability),
+                *percentages(reliability=figure.reliability),
+                _change("reliability", figure.reliability, before.reliability),
+                *_known(figure),
+                *(seconds_columns(figure.seconds) if figure.seconds else ()),
+                Column("days", month.days, "days", f"{month.days} of {in_month}"),
+                *in_files(
+                    until=time_or_none(figure.until),
+                    missed=[miss.figure for miss in misses],
+                    bad_months_in_a_row=ends_bad_row,
+                ),
+                *in_table(target=_verdict(figure, verdict)),
+            ]
+
+    def notes(self) -> Iterator[str]:
+        if not self._of_period:
+            yield f"no data: no {self.level} has figures"
+            return
+        yield "change: against the month before; days: how many of the month have figures"
+        if any(map(self._ends_bad_row, self._of_period)):
+            yield (
+                f"{IN_A_ROW} in a row: availability or reliability was below its target in that"
+                " month and in the two before"
+            )
+        if days := days_not_computed(self.runs, self.period):
+            yield f"not computed: {days}"
+
+    @property
+    def _of_period(self) -> list[MonthFigure]:
+        return [month for month in self.months if month.month >= self.period.first]
+
+    def _ends_bad_row(self, month: MonthFigure) -> bool:
+        return ends_bad_row(month.month, self._bad.get(month.figure.names, ()))
+
+    @cached_property
+    def _bad(self) -> Mapping[Names, Collection[date]]:
+        """The bad months of each site or group."""
+        bad: dict[Names, list[date]] = {}
+        for month in self.months:
+            names = month.figure.names
+            if is_bad(month.figure, self.targets[month.month].of(self.level, names)):
+                bad.setdefault(names, []).append(month.month)
+        return bad
+
+
+def _verdict(figure: Figure, of_targets: str) -> str:
+    return "no data" if figure.availability is None else of_targets
+
+
+def _change(name: str, value: Fraction | None, before: Fraction | None) -> Column:
+    """The difference of two figures as they are stored, so that printed columns add up."""
+    now, then = rounded(value), rounded(before)
+    change: Decimal | None = None if now is None or then is None else now - then
+    text = NO_FIGURE if change is None else f"{change:+.2f}"
+    return Column(f"{name}_change", change, "change", text)

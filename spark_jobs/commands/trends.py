@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sam_pipeline.schema.program.command import text_table, whole_number
+from sam_pipeline.schema.program.command import whole_number
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_period_options,
-    add_report_option,
-    add_site_option,
-    add_table_option,
+from sam_pipeline.spark_jobs.command_line import (
+    ReportTable,
+    Row,
+    add_published_options,
+    both,
+    in_files,
+    print_tables,
+    published,
     requested_period,
+    seconds_columns,
     time_or_none,
-    warn_if_empty,
 )
-from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
-from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
-from sam_pipeline.spark_jobs.runs.published import (
-    Trend,
-    published_reports,
-    published_runs,
-    require_site,
-    trends,
-)
-from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.database.roles import READER
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.runs.published import Trend, published_runs, trends
 
 EXAMPLES = """\
 examples:
-  sam-report trends --day 2026-11-14
-  sam-report trends --level endpoint --month 2026-11 --top 20
+  sam-report trends --day yesterday
+  sam-report trends --level endpoint --month 2026-11 --limit 20
   sam-report trends --level metric --from 2026-11-01 --to 2026-11-07 --format csv
   sam-report trends --level metric --month 2026-11 --site SITE-A
 
@@ -49,13 +41,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--level", choices=levels, default=SITE, help="what to list (default: %(default)s)"
     )
-    add_period_options(command)
-    add_site_option(command)
     command.add_argument(
-        "--top", type=whole_number(), metavar="N", help="only the first N rows of each report"
+        "--limit", type=whole_number(), metavar="N", help="only the first N rows of each report"
     )
-    add_table_option(command)
-    add_report_option(command)
+    add_published_options(command, table=True)
     command.set_defaults(handler=run_trends)
 
 
@@ -63,16 +52,12 @@ def run_trends(args: argparse.Namespace) -> int:
     """Print the things with the most status changes in each published report."""
     period = requested_period(args)
     tables = []
-    with reading_at_once(open_database(args, READER)) as connection:
-        reports = published_reports(connection, args.report, period)
-        if args.site is not None:
-            require_site(connection, reports, args.site, period)
+    with published(args, period, args.site) as (connection, reports):
         for report in reports:
             changing, things = trends(connection, report, args.level, period, args.site)
             runs = published_runs(connection, report, period)
-            shown, counts = changing[: args.top], (len(changing), things)
+            shown, counts = changing[: args.limit], (len(changing), things)
             tables.append(TrendTable(report, args.level, period, runs, shown, *counts))
-    warn_if_empty(tables, period)
     return print_tables(args, tables)
 
 
@@ -84,24 +69,19 @@ class TrendTable(ReportTable):
     changing: int
     things: int
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Row]:
+        seconds = [vars(trend.seconds) for trend in self.shown]
+        occurring = {f"{status}_s" for of in seconds for status, value in of.items() if value}
         for trend in self.shown:
-            yield {
-                **self.named(trend.names),
-                "changes": trend.changes,
-                "first_change": time_or_none(trend.first_change),
-                "last_change": time_or_none(trend.last_change),
-                "days": trend.days,
-                **seconds_columns(trend.seconds),
-            }
+            first, last = time_or_none(trend.first_change), time_or_none(trend.last_change)
+            yield [
+                *self.named(trend.names),
+                *both(changes=trend.changes, first_change=first, last_change=last),
+                *in_files(days=trend.days),
+                *seconds_columns(trend.seconds, occurring),
+            ]
 
-    def lines(self) -> Iterator[str]:
-        if self.shown:
-            rows = list(self.rows())
-            occurring = [name for name in SECONDS if any(row[name] for row in rows)]
-            columns = [*NAMES[self.level], "changes", "first_change", "last_change", *occurring]
-            yield from text_table(columns, [[row[column] for column in columns] for row in rows])
-            yield ""
+    def notes(self) -> Iterable[str]:
         count = f"{self.changing} of {plural(self.things, self.level)} changed status"
         left_out = len(self.shown) < self.changing
-        yield f"{count}; shown: the first {len(self.shown)}" if left_out else count
+        return [f"{count}; shown: the first {len(self.shown)}" if left_out else count]

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Engine
 
-from sam_pipeline.schema.program.command import text_argument, text_table
+from sam_pipeline.schema.program.command import text_argument
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.command_line.arguments import (
+from sam_pipeline.spark_jobs.command_line import (
+    ReportTable,
+    Row,
     add_period_options,
     add_site_option,
     add_spark_options,
     add_table_option,
+    both,
+    in_files,
+    in_table,
+    print_tables,
     requested_period,
 )
-from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
-from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
 from sam_pipeline.spark_jobs.config import DATABASE, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
@@ -32,7 +36,7 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
-from sam_pipeline.spark_jobs.rules.figures import Figure
+from sam_pipeline.spark_jobs.rules.figures import Figure, Miss
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded, short
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
@@ -45,7 +49,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     require_site,
 )
-from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_targets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, period_targets
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
@@ -180,22 +184,39 @@ class WhatIfTable(ReportTable):
     profile: Profile
     sites: Sequence[SiteComparison]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Row]:
         for site in self.sites:
-            if site.differs:
-                yield {
-                    **self.named((site.site,)),
-                    "profile": self.profile.name,
-                    **_figures("before", site.before),
-                    **_figures("after", site.after),
-                    "days": len(site.days),
-                    "days_that_differ": [day.isoformat() for day in site.days],
-                    "missed_before": [miss.figure for miss in site.missed_before],
-                    "missed_after": [miss.figure for miss in site.missed_after],
-                    "verdict": _verdict(site) or None,
-                }
+            if not site.differs:
+                continue
+            before, after = (
+                {name: getattr(figure, name, None) for name in _SHOWN}
+                for figure in (site.before, site.after)
+            )
+            verdict = "newly met" if site.newly_meets else None
+            if site.newly_misses:
+                verdict = "newly missed"
+            yield [
+                *self.named((site.site,)),
+                *in_files(profile=self.profile.name),
+                *in_files(**{f"{name}_before": rounded(before[name]) for name in _SHOWN}),
+                *in_files(**{f"{name}_after": rounded(after[name]) for name in _SHOWN}),
+                *chain.from_iterable(
+                    in_table(**{name: short(before[name]), "would_be": short(after[name])})
+                    for name in _SHOWN
+                ),
+                *both(days=len(site.days)),
+                *in_files(
+                    days_that_differ=[day.isoformat() for day in site.days],
+                    missed_before=[miss.figure for miss in site.missed_before],
+                    missed_after=[miss.figure for miss in site.missed_after],
+                    verdict=verdict,
+                ),
+                *in_table(target=verdict or ("missed" if site.missed_after else "met")),
+            ]
 
     def lines(self) -> Iterator[str]:
+        heading, blank, *others = super().lines()
+        yield from (heading, blank)
         # What the two profiles count differently, in words.
         old, new = dict(in_words(self.runs[-1].profile)), dict(in_words(self.profile))
         headings = [name for name in old | new if old.get(name) != new.get(name)]
@@ -205,30 +226,14 @@ class WhatIfTable(ReportTable):
             yield f"  {_WOULD_BE:{width}}  {new.get(heading, 'none')}"
         if headings:
             yield ""
+        yield from others
+
+    def notes(self) -> Iterator[str]:
         different = [site for site in self.sites if site.differs]
         if not different:
             number = plural(len(self.sites), "site")
             yield f"nothing differs: {number} with the same figures, and targets as before"
             return
-        pairs = [column for name in _SHOWN for column in (name, _WOULD_BE)]
-        columns = ["site", *pairs, "days", "target"]
-        yield from text_table(
-            columns,
-            [
-                [
-                    site.site,
-                    *(
-                        short(getattr(figure, name, None))
-                        for name in _SHOWN
-                        for figure in (site.before, site.after)
-                    ),
-                    len(site.days),
-                    _verdict(site) or ("missed" if site.missed_after else "met"),
-                ]
-                for site in different
-            ],
-        )
-        yield ""
         yield f"{plural(len(different), 'site')} of {len(self.sites)} would differ, on these days:"
         for site in different:
             misses = "; ".join(map(str, site.missed_after)) if site.newly_misses else ""
@@ -239,11 +244,68 @@ class WhatIfTable(ReportTable):
         return f"{self.report}, {self.period}, as the profile {self.profile.name} would count"
 
 
-def _figures(when: str, figure: Figure | None) -> dict[str, Any]:
-    return {f"{name}_{when}": rounded(getattr(figure, name, None)) for name in _SHOWN}
+@dataclass(frozen=True)
+class SiteComparison:
+    """A site over a period, before and after; None if nothing of it was or is expected.
+
+    `days` are those on which a figure differs, in order.
+    """
+
+    site: str
+    before: Figure | None
+    after: Figure | None
+    days: Sequence[date]
+    missed_before: Sequence[Miss]
+    missed_after: Sequence[Miss]
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.days) or self.newly_misses or self.newly_meets
+
+    @property
+    def newly_misses(self) -> bool:
+        return bool(self.missed_after) and not self.missed_before
+
+    @property
+    def newly_meets(self) -> bool:
+        """It missed a target, and now has figures that meet all."""
+        is_known = self.after is not None and self.after.availability is not None
+        return bool(self.missed_before) and not self.missed_after and is_known
 
 
-def _verdict(site: SiteComparison) -> str:
-    if site.newly_misses:
-        return "newly missed"
-    return "newly met" if site.newly_meets else ""
+def compare(
+    before: Iterable[DayFigure],
+    after: Iterable[DayFigure],
+    days: Collection[date],
+    targets_before: PeriodTargets,
+    targets_after: PeriodTargets,
+) -> list[SiteComparison]:
+    """All sites over these days, by name."""
+    sides: list[dict[str, dict[date, DayFigure]]] = [{}, {}]
+    for side, figures in zip(sides, (before, after), strict=True):
+        for figure in figures:
+            if figure.day in days:
+                side.setdefault(figure.names[0], {})[figure.day] = figure
+    comparisons = []
+    for site in sorted(sides[0].keys() | sides[1].keys()):
+        old, new = (side.get(site, {}) for side in sides)
+        old_figure, new_figure = (added_up([*of.values()]) if of else None for of in (old, new))
+        differing = [day for day in old | new if _shown(old.get(day)) != _shown(new.get(day))]
+        comparisons.append(
+            SiteComparison(
+                site,
+                old_figure,
+                new_figure,
+                sorted(differing),
+                old_figure.misses(targets_before.of_site(site)) if old_figure else (),
+                new_figure.misses(targets_after.of_site(site)) if new_figure else (),
+            )
+        )
+    return comparisons
+
+
+def _shown(figure: DayFigure | None) -> object:
+    if figure is None:
+        return None
+    seconds = figure.seconds
+    return seconds.availability, seconds.reliability, seconds.unknown_share

@@ -8,11 +8,14 @@ from datetime import date
 from typing import Any
 
 from sam_pipeline.spark_jobs.explain.causes import Cause, causes_by_effect
-from sam_pipeline.spark_jobs.explain.evidence import Evidence
-from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, arithmetic
-from sam_pipeline.spark_jobs.explain.phrases import range_text
-from sam_pipeline.spark_jobs.explain.results import Ignored, JudgedResult, Result
-from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.explain.explanation import Reason, Selection, SiteDay, arithmetic
+from sam_pipeline.spark_jobs.explain.results import (
+    Evidence,
+    Ignored,
+    JudgedResult,
+    Result,
+    range_text,
+)
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import NAMES

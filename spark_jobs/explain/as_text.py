@@ -1,30 +1,40 @@
-"""The explanation of a site's figures on a day, as text."""
+"""The explanation of a site's figures on a day as text, and its parts in a sentence each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from operator import attrgetter
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.command import text_table
-from sam_pipeline.spark_jobs.explain.because import because_of_segment
-from sam_pipeline.spark_jobs.explain.causes import causes_by_effect, merged
-from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
-from sam_pipeline.spark_jobs.explain.phrases import (
-    cause_text,
-    downtime_text,
-    effect_text,
-    exclusion_text,
-    ignored_text,
-    missing_text,
-    result_text,
-    span_text,
-    time_text,
+from sam_pipeline.schema.program.wording import duration, one_line
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.explain.causes import Cause, causes_by_effect, merged
+from sam_pipeline.spark_jobs.explain.explanation import (
+    Reason,
+    Selection,
+    SiteDay,
+    Thing,
+    arithmetic,
 )
-from sam_pipeline.spark_jobs.explain.selection import Selection
-from sam_pipeline.spark_jobs.rules.days import in_ranges
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, SERVICE, SITE
+from sam_pipeline.spark_jobs.explain.results import (
+    NO_RESULT,
+    Evidence,
+    Ignored,
+    JudgedResult,
+    Result,
+    threshold_text,
+)
+from sam_pipeline.spark_jobs.explain.timelines import FINE, uncovered
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.rules.days import DAY_S, in_ranges, moment
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
+from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
 
 _TITLES = {
     FUNCTION: ("functions", "its services"),
@@ -35,6 +45,8 @@ _TITLES = {
 _MAX_RESULTS = 4
 # Of a long period.
 _MAX_DAYS = 10
+_MAX_NAMES = 6
+_MAX_SUMMARY = 160
 
 
 def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
@@ -165,3 +177,213 @@ def _about(site_day: SiteDay) -> str:
             f" (its results are no longer in the database: from the archive, version {version})"
         )
     return about
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time in which something had one status; `because` is empty if it was OK."""
+
+    start: int
+    end: int
+    status: str
+    because: str
+
+    def __str__(self) -> str:
+        because = f": {self.because}" if self.because else ""
+        return f"{span_text(self.start, self.end)} {self.status}{because}"
+
+
+def stretches(thing: Thing, site_day: SiteDay) -> list[Stretch]:
+    """The day of a site, function, service or endpoint, each time with its cause."""
+    because = {
+        reason.start: ", ".join(
+            [
+                *map(exclusion_text, reason.exclusions),
+                *map(downtime_text, reason.downtimes),
+                *_deciding(reason.deciding, reason.start, reason.end, site_day),
+            ]
+        )
+        for reason in thing.reasons
+    }
+    return [
+        Stretch(segment.start, segment.end, segment.status, because.get(segment.start, ""))
+        for segment in thing.segments
+    ]
+
+
+def metric_stretches(evidence: Sequence[Evidence], run: PublishedRun) -> list[Stretch]:
+    """The day of a metric that was not always OK, each other time with its first result."""
+    spans = [(each.start, each.end) for each in evidence]
+    return sorted(
+        [
+            *(Stretch(*span, FINE, "") for span in uncovered(run.start, run.end, spans)),
+            *(
+                Stretch(each.start, each.end, each.status, _because_of_metric(each))
+                for each in evidence
+            ),
+        ],
+        key=attrgetter("start"),
+    )
+
+
+def because_of_segment(segment: Segment, start: int, end: int, site_day: SiteDay) -> str:
+    """The causes of a segment of a child in [start, end); empty for a metric."""
+    thing = site_day.thing_of.get((segment.level, segment.names))
+    reasons = [r for r in (thing.reasons if thing else ()) if r.start < end and r.end > start]
+    downtime = ["in downtime"] if any(reason.downtimes for reason in reasons) else []
+    deciding = [segment for reason in reasons for segment in reason.deciding]
+    return ", ".join([*downtime, *_deciding(deciding, start, end, site_day)])
+
+
+def _deciding(
+    segments: Iterable[Segment], start: int, end: int, site_day: SiteDay
+) -> Iterator[str]:
+    """The children that decide, each of them once, with their own causes."""
+    last_of_thing = {
+        (segment.level, segment.names): segment
+        for segment in segments
+        if segment.start < end and segment.end > start
+    }
+    for segment in list(last_of_thing.values())[:_MAX_NAMES]:
+        first, last = max(start, segment.start), min(end, segment.end)
+        below = because_of_segment(segment, first, last, site_day)
+        yield f"{segment.level} {segment.names[-1]}{f': {below}' if below else ''}"
+    if len(last_of_thing) > _MAX_NAMES:
+        yield f"{len(last_of_thing) - _MAX_NAMES} more"
+
+
+def _because_of_metric(evidence: Evidence) -> str:
+    """Why a metric was not OK: its exclusion, no result, or the first result and their number."""
+    if evidence.exclusions:
+        return ", ".join(map(exclusion_text, evidence.exclusions))
+    if evidence.status == "MISSING":
+        return missing_text(evidence)
+    if not evidence.results:
+        return evidence.why_none
+    first = evidence.results[0]
+    judged = f" ({threshold_text(first)})" if isinstance(first, JudgedResult) else ""
+    number = len(evidence.results)
+    counted = f"; {number} results, the last at {clock_text(evidence.results[-1].measured)}"
+    text = one_line(first.summary, _MAX_SUMMARY) or "(no text)"
+    return f"{text}{judged}{counted if number > 1 else ''}"
+
+
+def cause_text(cause: Cause) -> str:
+    """A cause on one line, with an example whose message can be looked up."""
+    example = cause.example
+    message = message_text(example.message_id, example.publisher)
+    moments = span_text(cause.first, cause.last)
+    return (
+        f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
+        f" at {cause.where}: {cause.text or '(no text)'};"
+        f" e.g. {example.host_name} {time_text(example.at)}{f' ({message})' if message else ''}"
+    )
+
+
+def downtime_text(downtime: Downtime) -> str:
+    of = " ".join(filter(None, (downtime.site, downtime.service_flavour, downtime.host_name)))
+    name = f" {downtime.downtime_id}" if downtime.downtime_id else ""
+    text = f": {one_line(downtime.description)}" if downtime.description else ""
+    kind = f"{downtime.classification}/{downtime.severity}"
+    times = f"{time_text(downtime.start)} to {time_text(downtime.end)}"
+    if downtime.announced is not None:
+        late = ", after it had begun" if downtime.is_late else ""
+        times += f", announced {time_text(downtime.announced)}{late}"
+    return f"downtime{name} {kind} of {of}, {times}{text}"
+
+
+def effect_text(downtime: Downtime, counts: bool, publisher: str) -> str:
+    """A downtime, whether it counts for the report, and who announced it."""
+    identity = known_identity(publisher)
+    by = f", announced by {identity}" if identity else ""
+    return f"{downtime_text(downtime)} ({'counts' if counts else 'does not count'}{by})"
+
+
+def exclusion_text(exclusion: Exclusion) -> str:
+    target = {
+        MONITORING_HOST: f"monitoring host {exclusion.monitoring_host}",
+        METRIC: f"metric {exclusion.metric_name}",
+    }.get(exclusion.kind, f"site {exclusion.site}")
+    selectors = (exclusion.site, exclusion.service_flavour, exclusion.host_name)
+    if exclusion.kind == METRIC and any(selectors):
+        target += f" at {' '.join(filter(None, selectors))}"
+    times = f"{time_text(exclusion.start)} to {time_text(exclusion.end)}"
+    return (
+        f"exclusion {exclusion.exclusion_id} of {target}, {times},"
+        f" by {exclusion.who}: {one_line(exclusion.reason)}"
+    )
+
+
+def missing_text(evidence: Evidence) -> str:
+    last = evidence.last
+    if last is None or evidence.validity_s is None:
+        return f"{NO_RESULT} since {time_text(evidence.since)} (a report looks back no further)"
+    since = last.measured + evidence.validity_s
+    return (
+        f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one,"
+        f" {result_text(last)}, was valid for {duration(evidence.validity_s)}:"
+        f" MISSING since {time_text(since)}"
+    )
+
+
+def result_text(result: Result) -> str:
+    text = f" {one_line(result.summary)}" if result.summary else ""
+    judged = f" ({threshold_text(result)})" if isinstance(result, JudgedResult) else ""
+    status = f"{time_text(result.measured)} {result.status}{judged}"
+    message = message_text(result.message_id or "no message id", result.publisher)
+    return f"{status}{text} ({message})"
+
+
+def message_text(message_id: str, publisher: str) -> str:
+    """A message that can be looked up, and the identity that sent it, if it has one."""
+    identity = known_identity(publisher)
+    return f"{message_id} from {identity}".lstrip() if identity else message_id
+
+
+def ignored_text(ignored: Ignored) -> str:
+    result, exclusion = ignored
+    instance = f"{result.service_flavour} {result.host_name} {result.metric_name}"
+    return (
+        f"ignored: {instance} {result_text(result)}, measured by {exclusion.monitoring_host}"
+        f" (exclusion {exclusion.exclusion_id})"
+    )
+
+
+def explain_command(
+    report: str,
+    site: str,
+    day: date,
+    service_flavour: str | None = None,
+    host_name: str | None = None,
+) -> list[str]:
+    """The shell command that explains a site's day; each option and its value are one item."""
+    options = {
+        "--report": report,
+        "--day": day.isoformat(),
+        "--site": site,
+        "--flavour": service_flavour,
+        "--host": host_name,
+    }
+    return [
+        "sam-report explain",
+        *(
+            # After a blank, a value that starts with - would be read as an option.
+            f"{option}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
+            for option, value in options.items()
+            if value is not None
+        ),
+    ]
+
+
+def time_text(second: int) -> str:
+    return format_time(moment(second))
+
+
+def clock_text(second: int) -> str:
+    minutes, seconds = divmod(second % DAY_S, 60)  # strftime is slow, and a page has many times
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+
+def span_text(start: int, end: int, to: str = "-") -> str:
+    ends_the_day = end > start and end % DAY_S == 0
+    return f"{clock_text(start)}{to}{'24:00:00' if ends_the_day else clock_text(end)}"

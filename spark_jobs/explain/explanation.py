@@ -1,22 +1,60 @@
-"""Explains a site's figures on a day: its segments and their causes, down to results."""
+"""Explains a site's figures on a day: its segments and their causes, down to results.
+
+The failures of a day are the metrics that were not OK, and whether that cost availability. The
+pages and `sam-report explain` show the same failures in the same two classes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 
+from sqlalchemy import Connection
+
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Failure
-from sam_pipeline.spark_jobs.explain.evidence import Evidence, evidence_of
-from sam_pipeline.spark_jobs.explain.failures import failures
-from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, ReadResults
-from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.explain.results import (
+    NO_RESULT,
+    CountedResults,
+    Evidence,
+    Ignored,
+    Instance,
+    JudgedResult,
+    ReadResults,
+    Result,
+    evidence_of,
+    instance_of,
+    read_results,
+    threshold_text,
+)
+from sam_pipeline.spark_jobs.explain.timelines import FINE, Span, Timelines, costly_spans
+from sam_pipeline.spark_jobs.inputs.announced import (
+    Downtime,
+    Exclusion,
+    announcers,
+    members,
+    validity_of_site,
+)
+from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
+from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.published import Names, PublishedRun, Segment
+from sam_pipeline.spark_jobs.runs.published import (
+    Names,
+    PublishedRun,
+    Segment,
+    published_runs,
+    timeline,
+)
+from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 
 @dataclass(frozen=True)
@@ -138,6 +176,72 @@ def explain_site(
     )
 
 
+def failing_instances(timelines: Timelines) -> set[Instance]:
+    """The metrics of endpoints that were not OK at some time."""
+    return {instance_of(segment) for segment in _not_ok(timelines)}
+
+
+def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
+    """One failure for each result that made a metric not OK, and for each time without results.
+
+    Results measured while the metric was excluded are failures without effect; results of an
+    excluded monitoring host do not exist.
+    """
+    costly = costly_spans(timelines, results.run.exclusions)
+    failed = []
+    for segment in _not_ok(timelines):
+        instance = instance_of(segment)
+        if segment.status == "EXCLUDED":
+            for result in results.between(instance, segment.start, segment.end):
+                if result.status != FINE:
+                    failed.append(_failure(instance, result, segment.end, costs=False))
+            continue
+        spans = costly.get(segment.names, ())
+        behind = [] if segment.status == "MISSING" else results.behind(segment)
+        for at, result in enumerate(behind):
+            later = (r.measured for r in behind[at + 1 :] if r.measured > result.measured)
+            start, end = max(result.measured, segment.start), next(later, segment.end)
+            failed.append(_failure(instance, result, end, costs=_touches(spans, start, end)))
+        if not behind:
+            text = NO_RESULT if segment.status == "MISSING" else results.why_none
+            costs = _touches(spans, segment.start, segment.end)
+            status, start, end = segment.status, segment.start, segment.end
+            failure = Failure(
+                *instance, status, start, text, "", costs=costs, until=end, measured=False
+            )
+            failed.append(failure)
+    return failed
+
+
+def _touches(spans: Sequence[Span], start: int, end: int) -> bool:
+    """Whether [start, end) overlaps one of the spans, which are sorted and disjoint."""
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    return first < len(spans) and spans[first][0] < end
+
+
+def _not_ok(timelines: Timelines) -> Iterator[Segment]:
+    for key in timelines.of_level(METRIC):
+        yield from (segment for segment in timelines.of[key] if segment.status != FINE)
+
+
+def _failure(instance: Instance, result: Result, until: int, *, costs: bool) -> Failure:
+    text, threshold = result.summary, ""
+    if isinstance(result, JudgedResult):
+        text = f"threshold on {result.value.label}: {text}"
+        threshold = threshold_text(result)
+    return Failure(
+        *instance,
+        result.status,
+        result.measured,
+        text,
+        result.message_id,
+        result.publisher,
+        costs,
+        threshold,
+        until,
+    )
+
+
 def arithmetic(seconds: Seconds) -> list[str]:
     """How the percentages follow from the seconds, as formulas with their numbers."""
 
@@ -238,3 +342,133 @@ def _thing(
             ]
         reasons.append(Reason(start, end, status, deciding, evidence, in_downtime, excluded))
     return Thing(level, names, seconds_of(segments), segments, operation, reasons)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A site, or its endpoints of one flavour, one host or both."""
+
+    site: str
+    service_flavour: str | None = None
+    host_name: str | None = None
+
+    def has(self, names: Names) -> bool:
+        """Whether an endpoint or a metric with these names is selected."""
+        _, flavour, host, *_ = names
+        return self.service_flavour in (None, flavour) and self.host_name in (None, host)
+
+    def things(self, site_day: SiteDay) -> list[Thing]:
+        """The selected endpoints, and the services, functions and site they are folded into."""
+        endpoints = [thing for thing in site_day.of_level(ENDPOINT) if self.has(thing.names)]
+        flavours = {thing.names[1] for thing in endpoints}
+        profile = site_day.run.profile
+        functions = {name for flavour in flavours for name in profile.functions_of(flavour)}
+        return [
+            *site_day.of_level(SITE),
+            *(thing for thing in site_day.of_level(FUNCTION) if thing.names[1] in functions),
+            *(thing for thing in site_day.of_level(SERVICE) if thing.names[1] in flavours),
+            *endpoints,
+        ]
+
+    def failures(self, site_day: SiteDay) -> list[Failure]:
+        """The failures of the selected endpoints."""
+        return [
+            failure
+            for failure in site_day.failures
+            if self.has((site_day.site, failure.service_flavour, failure.host_name))
+        ]
+
+
+def read_site_days(
+    connection: Connection,
+    reports: Sequence[str],
+    selection: Selection,
+    period: Period,
+    archive: OpenArchive = no_archive,
+) -> list[SiteDay]:
+    """The site's days in each of the reports that has selected endpoints.
+
+    Of several days, results that were OK are left out.
+
+    Raises:
+        ReportUsage: no report has any; the message suggests sites or endpoints.
+    """
+    announced_by = announcers(connection, period)
+    days = []
+    for name in reports:
+        runs = {run.day: run for run in published_runs(connection, name, period)}
+        segments = timeline(connection, name, period, site=selection.site)
+        timelines = {
+            day: Timelines(of_day, runs[day].profile)
+            for day, of_day in groupby(segments, attrgetter("day"))
+        }
+        instances = {
+            (flavour, host, metric)
+            for of_day in timelines.values()
+            for _, (site, flavour, host, metric) in of_day.of_level(METRIC)
+            if selection.has((site, flavour, host))
+        }
+        one_day = period.first == period.last
+        results = read_results(
+            connection, list(runs.values()), instances, with_ok=one_day, archive=archive
+        )
+        days += [
+            explain_site(name, selection.site, runs[day], of_day, results, announced_by)
+            for day, of_day in timelines.items()
+        ]
+    if reports and not days:
+        raise ReportUsage(_absence(connection, reports, selection.site, period))
+    selected = [
+        site_day
+        for site_day in days
+        if any(selection.has(thing.names) for thing in site_day.of_level(ENDPOINT))
+    ]
+    if days and not selected:
+        endpoints = [thing.names[1:] for thing in days[0].of_level(ENDPOINT)]
+        flavour, host = selection.service_flavour, selection.host_name
+        if host is None:
+            known = {known_flavour for known_flavour, _ in endpoints}
+        elif flavour is None:
+            known = {known_host for _, known_host in endpoints}
+        else:
+            known = set(map(" ".join, endpoints))
+        name = " ".join(filter(None, (flavour, host)))
+        hint = did_you_mean_or_list(name, known)
+        raise ReportUsage(f"no endpoint {name} at {selection.site} on {period}: {hint}")
+    return selected
+
+
+def _absence(connection: Connection, reports: Sequence[str], site: str, period: Period) -> str:
+    """Why none of the reports has the site on a day: the topology, or a mistyped name."""
+    no_site = f"no site {site} on {period}"
+    validity = validity_of_site(connection, site)
+    if validity is None:
+        sites = {
+            segment.names[0]
+            for name in reports
+            for segment in timeline(connection, name, period, level=SITE)
+        }
+        return f"{no_site}: {did_you_mean_or_list(site, sites)}"
+    first, last = validity
+    if first >= period.end:
+        return f"{no_site}: it is in the topology from {format_time(moment(first))} on"
+    if last is not None and last <= period.start:
+        return f"{no_site}: it was in the topology until {format_time(moment(last))}"
+    groups = [
+        (member.group_type, member.group_name)
+        for day in period.days()
+        for member in members(connection, day)
+        if member.site == site
+    ]
+    profiles = {
+        name: run.profile for name in reports for run in published_runs(connection, name, period)
+    }
+    patterns = [
+        f"; {name} expects {expected_sites(profile)}"
+        for name, profile in profiles.items()
+        if not profile.expects(site, groups)
+    ]
+    return (
+        f"{no_site}: it is in the topology, but none of its endpoints is expected that day by"
+        f" {', '.join(reports)}{''.join(patterns)}"
+    )

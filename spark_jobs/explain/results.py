@@ -1,4 +1,4 @@
-"""The results that runs read for some metrics, and the status that each of them counted as."""
+"""The results that runs read, the status that each of them counted as, and why a metric had its."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     count_results,
     of_excluded_hosts,
 )
-from sam_pipeline.spark_jobs.profiles.profile import Threshold
+from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
+from sam_pipeline.spark_jobs.rules.levels import METRIC
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
@@ -201,6 +202,76 @@ class CountedResults:
             threshold=verdict.threshold,
             value=verdict.value,
         )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a metric had its status during a segment of its endpoint.
+
+    `decides` is whether the endpoint's status follows from it. `results` are those with the status,
+    oldest first, and `why_none` is why there are none. A MISSING metric has none, but may have a
+    `last` earlier result, which was valid for `validity_s` seconds. `since` is the second from
+    which results count. `ignored` are results that would have counted if their monitoring hosts
+    were not excluded. `exclusions` are those that made the metric EXCLUDED.
+    """
+
+    metric_name: str
+    start: int
+    end: int
+    status: str
+    results: Sequence[Result]
+    decides: bool = True
+    last: Result | None = None
+    validity_s: int | None = None
+    since: int = 0
+    ignored: Sequence[Ignored] = ()
+    exclusions: Sequence[Exclusion] = ()
+    why_none: str = ""
+
+
+def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
+    """The evidence for the status of a metric's segment."""
+    site, flavour, host, metric = segment.names
+    of_segment = (metric, segment.start, segment.end, segment.status)
+    if segment.status == "EXCLUDED":
+        exclusions = [
+            exclusion
+            for exclusion in results.run.exclusions
+            if exclusion.kind == METRIC
+            and exclusion.metric_name == metric
+            and exclusion.covers(site, flavour, host)
+            and exclusion.touches(segment.start, segment.end)
+        ]
+        return Evidence(*of_segment, (), exclusions=exclusions)
+    if segment.status != "MISSING":
+        return Evidence(*of_segment, results.behind(segment), why_none=results.why_none)
+    instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
+    last = None if validity_s is None else results.last_before(instance, segment.start)
+    since = last.measured if last else results.first_second(instance)
+    ignored = results.ignored(instance, since, segment.end)
+    validity_s = validity_s if last else None
+    return Evidence(*of_segment, (), last=last, validity_s=validity_s, since=since, ignored=ignored)
+
+
+def threshold_text(result: JudgedResult) -> str:
+    """The status that was sent, and the threshold that changed it."""
+    rule, value = result.threshold, result.value
+    limits = rule.critical if result.status == "CRITICAL" else rule.warning
+    of = " ".join(filter(None, (rule.metric_name, rule.service_flavour, rule.host_name)))
+    return (
+        f"sent as {result.original_status}; {value.label}={value.number}{value.unit} triggers"
+        f" the threshold {result.status.lower()} {range_text(limits)} of {of}"
+    )
+
+
+def range_text(limits: Range | None) -> str:
+    """The range as a profile writes it."""
+    if limits is None:
+        return ""
+    low = "~" if limits.low is None else f"{float(limits.low):.12g}"
+    high = "" if limits.high is None else f"{float(limits.high):.12g}"
+    start = "" if low == "0" and high else f"{low}:"
+    return f"{'@' if limits.inside else ''}{start}{high}"
 
 
 def instance_of(segment: Segment) -> Instance:

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from sam_pipeline.schema.program.wording import duration, one_line, plural
-from sam_pipeline.spark_jobs.explain.because import stretches
-from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
-from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
-from sam_pipeline.spark_jobs.explain.phrases import (
+from sam_pipeline.spark_jobs.explain.as_text import (
     downtime_text,
     exclusion_text,
     explain_command,
     message_text,
     span_text,
+    stretches,
     time_text,
 )
-from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
+from sam_pipeline.spark_jobs.explain.explanation import Selection, SiteDay, Thing
 from sam_pipeline.spark_jobs.explain.timelines import FINE
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE

@@ -6,9 +6,11 @@ The same figures give the same bytes: no file records when it was written, or fo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,13 +20,20 @@ from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.exports import argo, openmetrics
-from sam_pipeline.spark_jobs.exports.files import output_file, path_part
-from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines
+from sam_pipeline.spark_jobs.exports import argo
+from sam_pipeline.spark_jobs.exports.files import csv_lines, output_file, path_part
 from sam_pipeline.spark_jobs.exports.tables import ExportTable, batches, tables_of
-from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.levels import SITE
-from sam_pipeline.spark_jobs.runs.published import PublishedRun, day_figures
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.levels import SECONDS, SITE
+from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun, day_figures
+
+_SAMPLES = "sam_status_seconds"
+HEADER = f"""\
+# HELP {_SAMPLES} Seconds of a UTC day that a site spent in a status.
+# TYPE {_SAMPLES} gauge
+# UNIT {_SAMPLES} seconds
+"""
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 @dataclass(frozen=True)
@@ -133,12 +142,31 @@ def as_openmetrics(request: ExportRequest, stage: Stage) -> Iterator[Written]:
     path = request.file(f"openmetrics-{first}-to-{last}.txt")
     count = 0
     with output_file(path) as file:
-        file.write(openmetrics.HEADER.encode())
-        for line in openmetrics.samples(request.report, days):
+        file.write(HEADER.encode())
+        for line in samples(request.report, days):
             file.write(line.encode())
             count += 1
-        file.write(openmetrics.END.encode())
+        file.write(b"# EOF\n")
     yield Written(path, request.report, first, last, count)
+
+
+def samples(report: str, days: Iterable[DayFigure]) -> Iterator[str]:
+    """A line for each site, status and day; the lines of a series are adjacent, oldest first.
+
+    A sample is the seconds of one day, with the time of the last second that counts on it. So the
+    sum of the samples of a period is the sum in `sam-report show`.
+    """
+    ordered = sorted(days, key=attrgetter("names", "day"))
+    for (site,), group in groupby(ordered, attrgetter("names")):
+        figures = list(group)
+        for status in (column.removesuffix("_s") for column in SECONDS):
+            named = {"report": report, "site": site, "status": status.upper()}
+            labels = ",".join(f'{name}="{named[name].translate(_ESCAPES)}"' for name in named)
+            for figure in figures:
+                start = day_start(figure.day)
+                end = start + DAY_S if figure.until is None else figure.until
+                seconds = getattr(figure.seconds, status)
+                yield f"{_SAMPLES}{{{labels}}} {seconds} {max(start, end - 1)}\n"
 
 
 WRITERS: Mapping[str, Callable[[ExportRequest, Stage], Iterator[Written]]] = {

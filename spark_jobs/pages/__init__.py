@@ -1,1 +1,1 @@
-"""The offline HTML site."""
+"""The offline HTML pages."""

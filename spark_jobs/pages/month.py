@@ -1,4 +1,4 @@
-"""The page of a month: the sites that miss a target, then all others, with a cell for each day."""
+"""The pages of a month with a cell for each day: of the sites, and of each type of groups."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from itertools import chain
 
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
-from sam_pipeline.spark_jobs.pages.drawing.years import YearView, year_view
-from sam_pipeline.spark_jobs.pages.groups import GroupsView
-from sam_pipeline.spark_jobs.pages.navigation import Neighbours
+from sam_pipeline.spark_jobs.pages.navigation import Neighbours, YearView, year_view
 from sam_pipeline.spark_jobs.pages.verdict import (
     OF_FIGURES,
     Cell,
@@ -22,13 +21,14 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     totals_of,
     worst_first,
 )
-from sam_pipeline.spark_jobs.pages.writer import site_page
+from sam_pipeline.spark_jobs.pages.writer import group_page, site_page, slug
 from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, own_targets, words_by_day
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
+from sam_pipeline.spark_jobs.rules.figures import Figure, Member, Targets, figure_of, group_figures
+from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
-from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, group_means
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,54 @@ class Day:
 
 
 @dataclass(frozen=True)
-class SiteRow:
-    """A site in the matrix: the period's figures, then a cell for each day.
+class MatrixRow:
+    """A site or a group: the period's figures, then a cell for each day.
 
-    The filter of the table looks for its name and those of its `groups`.
+    The filter of the table looks for the name of a site and those of its `groups`. A group has its
+    `members`, with their figures over the period.
     """
 
-    site: str
-    link: str
-    groups: Sequence[str]
+    name: str
     total: PeriodTotals
     days: Sequence[Cell]
+    groups: Sequence[str] = ()
+    members: Sequence[tuple[Member, PeriodTotals]] = ()
 
     @property
     def verdict(self) -> Verdict:
         return self.total.availability.verdict
+
+    @property
+    def anchor(self) -> str:
+        """The id of a group on the page, which does not depend on the figures."""
+        return f"group-{slug(self.name, str)}"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All sites, or all groups of a type, the worst first."""
+
+    rows: Sequence[MatrixRow]
+    group_type: str = ""
+
+    @property
+    def missed(self) -> list[MatrixRow]:
+        return [row for row in self.rows if row.total.misses]
+
+    @property
+    def met(self) -> list[MatrixRow]:
+        return [row for row in self.rows if not row.total.misses]
+
+    @property
+    def verdicts(self) -> list[tuple[Verdict, int]]:
+        """The number of rows with each verdict."""
+        counts = Counter(row.verdict for row in self.rows)
+        return [(kind, counts[kind]) for kind in OF_FIGURES]
+
+    @property
+    def link(self) -> str:
+        """The path of the page of a type of groups, relative to the index of the month."""
+        return group_page(self.group_type)
 
 
 @dataclass(frozen=True)
@@ -126,60 +159,78 @@ class Month:
         return year_view(figures, self.period.first, targets, self.beside, page)
 
 
-@dataclass(frozen=True)
-class MonthView:
-    """The matrix: the sites that `missed` a target and those that `met` them all, worst first.
-
-    `verdicts` are the numbers of sites with each verdict.
-    """
-
-    month: Month
-    missed: Sequence[SiteRow]
-    met: Sequence[SiteRow]
-    verdicts: Sequence[tuple[Verdict, int]]
-    groups: Sequence[GroupsView]
-
-    @property
-    def sites(self) -> int:
-        return len(self.missed) + len(self.met)
-
-
-def month_view(
-    month: Month, figures: Mapping[str, Sequence[DayFigure]], groups: Sequence[GroupsView]
-) -> MonthView:
+def site_matrix(
+    month: Month, figures: Mapping[str, Sequence[DayFigure]], groups: Sequence[Matrix]
+) -> Matrix:
     """The matrix of a month, from the figures of each site's days."""
-    totals = {site: added_up(days) for site, days in figures.items()}
-    targets_of = {site: month.period_targets.of_site(site) for site in figures}
     computed = {run.day for run in month.runs}
     groups_of: dict[str, list[str]] = {}
     for of_type in groups:
         for group in (*of_type.missed, *of_type.met):
-            for member in group.members:
+            for member, _ in group.members:
                 groups_of.setdefault(member.site, []).append(group.name)
-    rows = {}
-    for site in sorted(figures, key=lambda site: worst_first(totals[site], targets_of[site])):
-        link, figure_on = site_page(site), {figure.day: figure for figure in figures[site]}
+    rows = []
+    for total in _worst_first(month, SITE, map(added_up, figures.values())):
+        [site] = total.names
+        targets, figure_on = month.period_targets.of_site(site), {f.day: f for f in figures[site]}
         cells = []
         for day in month.period.days():
             if figure := figure_on.get(day):
                 # A day that was OK all the time needs no explanation, and gets no link.
                 all_ok = figure.seconds.ok == figure.seconds.total
-                day_link = "" if all_ok else f"{link}#{day}"
+                link = "" if all_ok else f"{site_page(site)}#{day}"
                 shown = figure_of(figure.names, figure.seconds)
-                cells.append(availability_cell(shown, targets_of[site], 0, day_link))
+                cells.append(availability_cell(shown, targets, 0, link))
             else:
                 cells.append(empty_cell(day in computed))
-        total = totals_of(totals[site], targets_of[site])
-        rows[site] = SiteRow(site, link, groups_of.get(site, ()), total, cells)
-    missed = {site for site, total in totals.items() if total.misses(targets_of[site])}
-    counts = Counter(row.verdict for row in rows.values())
-    return MonthView(
-        month,
-        [row for site, row in rows.items() if site in missed],
-        [row for site, row in rows.items() if site not in missed],
-        [(kind, counts[kind]) for kind in OF_FIGURES],
-        groups,
-    )
+        rows.append(MatrixRow(site, totals_of(total, targets), cells, groups_of.get(site, ())))
+    return Matrix(rows)
+
+
+def group_matrices(
+    month: Month,
+    members: Sequence[tuple[date, Member]],
+    figures: Mapping[str, Sequence[DayFigure]],
+) -> list[Matrix]:
+    """A matrix for each type of groups, from the figures of each site's days."""
+    targets = month.period_targets
+    site_totals = {
+        site: totals_of(added_up(days), targets.of_site(site)) for site, days in figures.items()
+    }
+    # The weight of a site is that of its newest day in the group.
+    members_of: dict[Names, dict[str, Member]] = {}
+    members_on: dict[date, list[Member]] = {}
+    for day, member in members:
+        members_on.setdefault(day, []).append(member)
+        members_of.setdefault((member.group_type, member.group_name), {})[member.site] = member
+    seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
+    figure_on: dict[tuple[object, ...], Figure] = {
+        (day, *group.names): group
+        for day, of_day in members_on.items()
+        for group in group_figures({member: seconds[day, member.site] for member in of_day})
+    }
+    totals = group_means(members, chain.from_iterable(figures.values()))
+    rows: dict[str, list[MatrixRow]] = {total.names[0]: [] for total in totals}
+    for total in _worst_first(month, GROUP, totals):
+        group_type, name = total.names
+        own_targets = targets.of(GROUP, total.names)
+        cells = [
+            availability_cell(figure, own_targets, 0)
+            if (figure := figure_on.get((day, group_type, name)))
+            else empty_cell(day in members_on)
+            for day in month.period.days()
+        ]
+        of_group = [
+            (member, site_totals[site]) for site, member in sorted(members_of[total.names].items())
+        ]
+        row = MatrixRow(name, totals_of(total, own_targets), cells, members=of_group)
+        rows[group_type].append(row)
+    return [Matrix(of_type, group_type) for group_type, of_type in rows.items()]
+
+
+def _worst_first(month: Month, level: str, figures: Iterable[Figure]) -> list[Figure]:
+    targets = month.period_targets
+    return sorted(figures, key=lambda figure: worst_first(figure, targets.of(level, figure.names)))
 
 
 def by_site(figures: Iterable[DayFigure]) -> dict[str, list[DayFigure]]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from sam_pipeline.spark_jobs.pages.lines import LineChart, line_chart
+from sam_pipeline.spark_jobs.pages.verdict import Cell, availability_cell, empty_cell
 from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
     INCIDENTS,
@@ -18,8 +20,9 @@ from sam_pipeline.spark_jobs.pages.writer import (
     month_path,
     site_page,
 )
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
-from sam_pipeline.spark_jobs.runs.months import ReportHistory, year_to
+from sam_pipeline.spark_jobs.runs.months import MonthFigure, ReportHistory, year_to
 
 Key = tuple[str, date]
 """A report and the first day of a month."""
@@ -93,3 +96,42 @@ def pages_of_month(history: ReportHistory, month: date) -> list[str]:
     return sorted(
         [INDEX, INCIDENTS, TRENDS, CHANGES, *sites, *(group_page(kind) for kind in types)]
     )
+
+
+@dataclass(frozen=True)
+class MonthOfYear:
+    """A month; the link of its cell is the path of the same page in that month, if it exists."""
+
+    month: date
+    cell: Cell
+
+    @property
+    def name(self) -> str:
+        return f"{self.month:%b}" if self.month.month > 1 else f"{self.month:%b %y}"
+
+
+@dataclass(frozen=True)
+class YearView:
+    """The months from the first one with a figure on; the chart has a column for each."""
+
+    months: Sequence[MonthOfYear]
+    chart: LineChart
+
+
+def year_view(
+    figures: Sequence[MonthFigure], month: date, targets: Targets, beside: Neighbours, page: str
+) -> YearView | None:
+    """The year up to a month; None if no other month has a figure."""
+    if len(figures) < 2:
+        return None
+    figure_of = {figure.month: figure.figure for figure in figures}
+    columns = [
+        period.first for period in year_to(month).months() if period.first >= figures[0].month
+    ]
+    values = [figure_of.get(column) for column in columns]
+    months = []
+    for column, value in zip(columns, values, strict=True):
+        link = beside.link(column, page)
+        cell = availability_cell(value, targets, 1, link) if value else empty_cell(False)
+        months.append(MonthOfYear(column, cell))
+    return YearView(months, line_chart(columns, values, targets.availability))

@@ -6,32 +6,33 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 
+from sam_pipeline.spark_jobs.explain.as_text import effect_text, exclusion_text, explain_command
 from sam_pipeline.spark_jobs.explain.causes import (
     COSTLY,
     Cause,
     CauseList,
+    Key,
     causes_by_effect,
     merged,
 )
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, arithmetic, explain_site
-from sam_pipeline.spark_jobs.explain.phrases import effect_text, exclusion_text, explain_command
 from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
-from sam_pipeline.spark_jobs.pages.drawing.lanes import DayLanes, Lane, day_lanes, ok_lane
+from sam_pipeline.spark_jobs.pages.lanes import DayLanes, Lane, day_lanes, ok_lane
 from sam_pipeline.spark_jobs.pages.month import Day, Month
 from sam_pipeline.spark_jobs.pages.verdict import (
     LEGEND,
     MET,
     Cell,
-    PeriodTotals,
     Verdict,
     availability_cell,
     totals_of,
 )
 from sam_pipeline.spark_jobs.rules.days import periods
-from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
+from sam_pipeline.spark_jobs.rules.figures import figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
@@ -65,20 +66,12 @@ class DaySpan:
 
 
 @dataclass(frozen=True)
-class CauseRow:
-    """A cause, and the days on which it occurred, as runs of days."""
-
-    cause: Cause
-    days: Sequence[DaySpan]
-
-
-@dataclass(frozen=True)
 class CauseTable:
-    """The first causes of a class of failures, and the number of the others."""
+    """The first causes of a class of failures with their days, and the number of the others."""
 
     title: str
     costs: bool
-    rows: Sequence[CauseRow]
+    rows: Sequence[tuple[Cause, Sequence[DaySpan]]]
     more: int
 
 
@@ -102,7 +95,6 @@ class DayView:
 
     day: Day
     cell: Cell
-    reliability: str
     seconds: Seconds
     lane: Lane
     topic: str
@@ -125,26 +117,6 @@ class Spell:
     is_open: bool
 
 
-@dataclass(frozen=True)
-class SiteView:
-    """The page of a site; `statuses` are those with a column.
-
-    The `spells` begin with the newest; `open_day` is shown unfolded. Failures before `since` (epoch
-    s) are counted by their stretches, as they have more results than are read.
-    """
-
-    site: str
-    targets: Targets
-    total: PeriodTotals
-    seconds: Seconds
-    statuses: Sequence[str]
-    causes: Sequence[CauseTable]
-    days: Sequence[DayView]
-    spells: Sequence[Spell]
-    open_day: date | None
-    since: int
-
-
 def explained_days(
     month: Month, site: str, timelines: Mapping[date, Timelines], results: ReadResults
 ) -> dict[date, SiteDay]:
@@ -163,8 +135,12 @@ def site_view(
     figures: Sequence[DayFigure],
     site_days: Mapping[date, SiteDay],
     since: int = 0,
-) -> SiteView:
-    """The page of a site, from its figures and explained days, with all results from `since` on."""
+) -> dict[str, Any]:
+    """The values of the page of a site, from its figures and explained days.
+
+    All results from `since` (epoch s) on were read; failures before it are counted by their
+    stretches of time. The spells begin with the newest; `open_day` is shown unfolded.
+    """
     figure = added_up(figures)
     [site] = figure.names
     seconds = figure.seconds or Seconds()
@@ -178,32 +154,37 @@ def site_view(
         site_day, causes = site_days.get(day), causes_of.get(day, ())
         section = _section(site_day, causes, of_day.seconds, len(site_days)) if site_day else None
         lanes = section.lanes.lanes if section else [ok_lane(site, run)]
-        reliability, topic = short(of_day.seconds.reliability), _topic(cell, site_day, causes)
-        days.append(
-            DayView(
-                Day(day, run.until), cell, reliability, of_day.seconds, lanes[0], topic, section
-            )
-        )
+        topic = _topic(cell, site_day, causes)
+        days.append(DayView(Day(day, run.until), cell, of_day.seconds, lanes[0], topic, section))
     bad_days = [view.day.day for view in days if view.is_bad and view.section]
     open_day = bad_days[-1] if bad_days else None
-    causes_of_month = []
-    for of_month, days_of in merged(causes_of):
-        shown = of_month.causes[:_MAX_CAUSES_OF_MONTH]
-        rows = [CauseRow(cause, day_spans(days_of[cause.key])) for cause in shown]
-        if rows:
-            title, more = _capitalized(str(of_month)), len(of_month.causes) - len(rows)
-            causes_of_month.append(CauseTable(title, of_month.title == COSTLY, rows, more))
-    return SiteView(
-        site,
-        targets,
-        totals_of(figure, targets),
-        seconds,
-        [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
-        causes_of_month,
-        days,
-        list(_spells(days, open_day))[::-1],
-        open_day,
-        since if since > min(run.reads_from for run in month.runs) else 0,
+    return {
+        "site": site,
+        "targets": targets,
+        "total": totals_of(figure, targets),
+        "seconds": seconds,
+        "statuses": [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
+        "causes": [
+            _cause_table(of_month, _MAX_CAUSES_OF_MONTH, days_of)
+            for of_month, days_of in merged(causes_of)
+            if of_month.causes
+        ],
+        "days": days,
+        "spells": list(_spells(days, open_day))[::-1],
+        "open_day": open_day,
+        "since": since if since > min(run.reads_from for run in month.runs) else 0,
+    }
+
+
+def _cause_table(
+    found: CauseList, at_most: int, days_of: Mapping[Key, Sequence[date]]
+) -> CauseTable:
+    title, causes = str(found), found.causes
+    return CauseTable(
+        title[0].upper() + title[1:],
+        found.title == COSTLY,
+        [(cause, day_spans(days_of.get(cause.key, ()))) for cause in causes[:at_most]],
+        len(causes[at_most:]),
     )
 
 
@@ -235,16 +216,7 @@ def _section(
     ]
     if not (notes or site_day.failures or any(thing.reasons for thing in site_day.things)):
         return None
-    tables = [
-        CauseTable(
-            _capitalized(str(cause_list)),
-            cause_list.title == COSTLY,
-            [CauseRow(cause, ()) for cause in cause_list.causes[:_MAX_CAUSES_OF_DAY]],
-            len(cause_list.causes[_MAX_CAUSES_OF_DAY:]),
-        )
-        for cause_list in causes
-        if cause_list.causes
-    ]
+    tables = [_cause_table(found, _MAX_CAUSES_OF_DAY, {}) for found in causes if found.causes]
     command = " ".join(explain_command(site_day.report, site_day.site, run.day))
     return DaySection(tables, notes, day_lanes(site_day, sections), arithmetic(seconds), command)
 
@@ -288,7 +260,3 @@ def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
                 shown[::-1],
                 any(view.day.day == open_day for view in row),
             )
-
-
-def _capitalized(title: str) -> str:
-    return title[0].upper() + title[1:]

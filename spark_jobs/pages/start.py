@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from fractions import Fraction
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
-from sam_pipeline.spark_jobs.pages.drawing.lines import LineChart, line_chart
+from sam_pipeline.spark_jobs.pages.lines import LineChart, line_chart
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.verdict import MET, Verdict, totals_of, verdict, worst_first
 from sam_pipeline.spark_jobs.pages.writer import site_page
@@ -29,7 +29,6 @@ class BadSite:
 
     site: str
     link: str
-    availability: str
     verdict: Verdict
     misses: Sequence[str]
 
@@ -75,16 +74,8 @@ class ReportRow:
     earlier: Sequence[MonthOfReport]
 
 
-@dataclass(frozen=True)
-class StartView:
-    """The start page; `columns` are the newest months."""
-
-    columns: Sequence[date]
-    reports: Sequence[ReportRow]
-
-
-def start_view(months: Iterable[Month]) -> StartView:
-    """The start page, from all months with pages, ordered by report and month."""
+def start_view(months: Iterable[Month]) -> dict[str, Any]:
+    """The values of the start page, from all months with pages, ordered by report and month."""
     of_report = {name: list(group) for name, group in groupby(months, _report)}
     all_months = {month.period.first for group in of_report.values() for month in group}
     columns = sorted(all_months)[-_MAX_COLUMNS:]
@@ -100,7 +91,7 @@ def start_view(months: Iterable[Month]) -> StartView:
         chart = line_chart(columns, cells, profile.targets.availability)
         drawn = chart if chart.is_worth_drawing else None
         rows.append(ReportRow(name, counts, cells, drawn, newest, earlier[::-1]))
-    return StartView(columns, rows)
+    return {"columns": columns, "reports": rows}
 
 
 def _summary(month: Month) -> MonthOfReport:
@@ -116,7 +107,7 @@ def _summary(month: Month) -> MonthOfReport:
             misses.append("three bad months in a row")
         page = f"{month.path}/{site_page(site)}"
         judged = verdict(figure, targets.of_site(site))
-        named.append(BadSite(site, page, short(figure.availability), judged, misses))
+        named.append(BadSite(site, page, judged, misses))
     groups = month.history.in_month(GROUP, first)
     missed = [group for group in groups if group.misses(targets.of(GROUP, group.names))]
     return MonthOfReport(

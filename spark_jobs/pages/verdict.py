@@ -99,18 +99,22 @@ class TargetValue:
 
 @dataclass(frozen=True)
 class PeriodTotals:
-    """The figures of a site over the period; `unknown` and `missing` are parts of `not_known`."""
+    """The figures of a site or group over the period.
+
+    `known` is the percentage of a site's time that is not known, of which `unknown` and `missing`
+    are parts; of a group it is the number of its sites with a figure.
+    """
 
     availability: Cell
     reliability: TargetValue
-    not_known: TargetValue
+    known: TargetValue
     unknown: str
     missing: str
     misses: Sequence[str]
 
     @property
     def parts(self) -> str:
-        """The parts of `not_known` with their symbols."""
+        """The parts of the time that is not known, with their symbols."""
         parts = ((UNKNOWN, self.unknown), (MISSING, self.missing))
         return " ".join(f"{kind.symbol}{text}" for kind, text in parts if text)
 
@@ -119,15 +123,20 @@ def totals_of(figure: Figure, targets: Targets) -> PeriodTotals:
     """The figures of a period, each compared with its target."""
     misses = figure.misses(targets)
     missed = {miss.figure for miss in misses}
-    seconds = figure.seconds or Seconds()
-    unknown, missing = (
-        short(percent(part, seconds.total), 1) if part else ""
-        for part in (seconds.unknown, seconds.missing)
-    )
+    unknown = missing = ""
+    if seconds := figure.seconds:
+        known = TargetValue(short(figure.unknown, 1), "unknown" in missed)
+        unknown, missing = (
+            short(percent(part, seconds.total), 1) if part else ""
+            for part in (seconds.unknown, seconds.missing)
+        )
+    else:
+        sites = f"{figure.sites_known} of {figure.sites_expected}"
+        known = TargetValue(sites, "coverage" in missed)
     return PeriodTotals(
         availability_cell(figure, targets, 2),
         TargetValue(short(figure.reliability), "reliability" in missed),
-        TargetValue(short(figure.unknown, 1), "unknown" in missed),
+        known,
         unknown,
         missing,
         [str(miss) for miss in misses],

@@ -21,8 +21,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.wording import duration, printable
 from sam_pipeline.spark_jobs.exports.files import output_file
-from sam_pipeline.spark_jobs.pages.drawing.timelines import HOURS, SHADES
-from sam_pipeline.spark_jobs.pages.drawing.timelines import LEGEND as BARS
+from sam_pipeline.spark_jobs.pages.lanes import HOURS, SHADES
+from sam_pipeline.spark_jobs.pages.lanes import LEGEND as BARS
 from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, LEGEND
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.seconds import short
@@ -55,7 +55,8 @@ class PageFiles:
             trim_blocks=True,
             lstrip_blocks=True,
             undefined=StrictUndefined,
-            finalize=_printed,
+            # Control characters are spelt out.
+            finalize=lambda value: printable(value) if type(value) is str else value,
         )
         script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
         self._environment.globals.update(
@@ -169,11 +170,6 @@ def css_text(text: str) -> str:
     """An escaped text as the content of a string in a style sheet."""
     plain = html.unescape(printable(text))
     return re.sub(r"[^A-Za-z0-9 .,:_-]", lambda found: f"\\{ord(found[0]):06x}", plain)
-
-
-def _printed(value: object) -> object:
-    """The value of an expression in a template, with control characters escaped."""
-    return printable(value) if type(value) is str else value
 
 
 def slug(name: str, usual_case: Callable[[str], str]) -> str:

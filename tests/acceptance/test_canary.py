@@ -51,7 +51,7 @@ BEFORE_THE_REPORT = (
     "sam-consume dead-letter show 1",
     "sam-consume dead-letter replay --all --json",
     "sam-consume dead-letter edit 1 --header note=seen",
-    f"sam-report exclusion add --group A {TIMES}",
+    f"sam-report exclusion add --site A {TIMES}",
     "sam-report profile check test.toml",
     "sam-report now --json",
 )
@@ -60,10 +60,10 @@ AFTER_THE_REPORT = (
     f"sam-report explain --day {DAY} --site A",
     f"sam-report explain --day {DAY} --site A --ticket",
     f"sam-report trends --day {DAY}",
-    f"sam-report site --day {DAY} --out pages",
+    f"sam-report pages --day {DAY} --out pages",
     f"sam-report export --day {DAY} --format csv --out export",
     f"sam-report export --day {DAY} --format argo --out export",
-    "sam-report seal --list --json",
+    "sam-report seal list --json",
 )
 WITHOUT_DATABASE = (
     "sam-db version",

@@ -148,8 +148,8 @@ QUIET = (
     ("sam-publish", "-q", "spool", "repair"),
     ("sam-publish", "-q", "spool", "drain"),
     ("sam-consume", "-q", "run", "--drain"),
-    ("sam-report", "-q", "exclusion", "add", "--group", "A", *TIMES),
-    ("sam-report", "-q", "site", *DAY, "--out", "site"),
+    ("sam-report", "-q", "exclusion", "add", "--site", "A", *TIMES),
+    ("sam-report", "-q", "pages", *DAY, "--out", "pages"),
     ("sam-report", "-q", "export", "--format", "csv", *DAY, "--out", "export"),
 )
 
@@ -183,7 +183,7 @@ WRONG = (
     "sam-report run --due --conf==x",
     "sam-report show --month=2026-13",
     "sam-report explain --site= --day 2026-11-07",
-    "sam-report exclusion add --group A --reason x --start 2026-11-07T08:00Z --end=08:00",
+    "sam-report exclusion add --site A --reason x --start 2026-11-07T08:00Z --end=08:00",
 )
 
 

@@ -1,4 +1,4 @@
-"""How fast `sam-report site` writes pages: the whole process, on SQLite and PostgreSQL.
+"""How fast `sam-report pages` writes pages: the whole process, on SQLite and PostgreSQL.
 
     python -m tests.benchmarks.pages [--part A]... [--sites N]
 
@@ -57,7 +57,7 @@ def measure(part: str, sites: int, endpoints: int, database: str) -> bool:
             url = fresh_database(stack.enter_context(running_postgres()))
         results = fill(url, period, sites, endpoints, directory)
         out = directory / "out"
-        command = [SAM_REPORT, "-q", "site", "--from", str(period.first), "--to", str(period.last)]
+        command = [SAM_REPORT, "-q", "pages", "--from", str(period.first), "--to", str(period.last)]
         reader = environment(SAM_DATABASE_URL=as_role(url, "reader"))
 
         def write() -> None:

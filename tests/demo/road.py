@@ -71,7 +71,7 @@ class Demo:
             shell.run(f"sam-db import records {path}")
         self.report()
         shell.heading("Pages to read offline")
-        shell.run(f"sam-report site {self.days_to_compute} --out {self.directory}/report")
+        shell.run(f"sam-report pages {self.days_to_compute} --out {self.directory}/report")
         self.summary()
 
     @contextmanager

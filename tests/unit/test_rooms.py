@@ -141,11 +141,10 @@ spark_jobs.explain: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inp
   spark_jobs.runs $DATABASE sql.archive.store | sqlalchemy
 spark_jobs.exports: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs $DATABASE | sqlalchemy pyarrow
-spark_jobs.explain.incidents: spark_jobs.rules spark_jobs.runs spark_jobs.explain
-  sql.archive.store | sqlalchemy
 spark_jobs.pages: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs
   spark_jobs.explain spark_jobs.exports $DATABASE sql.archive.store | sqlalchemy jinja2
-spark_jobs.command_line: $REPORTS spark_jobs.rules spark_jobs.runs spark_jobs.exports $DATABASE
+spark_jobs.command_line: $REPORTS spark_jobs.rules spark_jobs.runs spark_jobs.exports.files
+  $DATABASE | sqlalchemy
 spark_jobs.commands: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages
   spark_jobs.command_line $DATABASE sql.operations sql.loading sql.topology sql.archive |

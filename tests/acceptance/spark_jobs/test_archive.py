@@ -76,7 +76,7 @@ def test_files_alone_are_enough_to_compute_show_and_explain_days(
     assert document["results_from_archive"] == {str(FIRST): 1}
     [of_b] = workplace.succeed(*about[:-1], "B", "--json").json
     assert [downtime["publisher"] for downtime in of_b["downtimes"]] == [ANONYMOUS]
-    workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
+    workplace.succeed("sam-report", "pages", *PERIOD, "--out", "pages")
     page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
     assert "CRITICAL says" in page
 

@@ -109,7 +109,7 @@ def test_sites_of_a_vo_are_apart_and_in_downtime_by_either_name(workplace: Workp
             for downtime in reason["downtimes"]
         ]
         assert set(covered) == {*downtimes}
-    workplace.succeed("sam-report", "site", *OF_DAY, "--out", "pages")
+    workplace.succeed("sam-report", "pages", *OF_DAY, "--out", "pages")
     [page] = (workplace.directory / "pages").rglob("T2_XX_South*.html")
     assert "EXAMPLE-GRID" in page.read_text()
 

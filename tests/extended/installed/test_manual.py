@@ -63,7 +63,7 @@ OFFERED: Mapping[str, set[str]] = {
     "sam-db --config r": FILES,
     "sam-db import records results.txt r": FILES,
     "sam-publish run --flavour CE -- r": FILES,
-    "sam-report site --out r": {"rows"},
+    "sam-report pages --out r": {"rows"},
 }
 """What every shell offers after a line, in a directory with a file and a directory."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.pages.tree import write_pages
 from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
 from tests.support.reports.pages import BAD_SITE, MARKED_DAY, PERIOD, fill, write_large_pages
@@ -52,7 +52,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("pages")
     grid = fill(f"sqlite:///{directory}/sam.db", directory)
     with reading(grid.reader) as connection:
-        write_site(connection, None, PERIOD, directory / "out")
+        write_pages(connection, None, PERIOD, directory / "out")
     grid.dispose()
     return directory / "out"
 

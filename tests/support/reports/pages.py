@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
-from sam_pipeline.spark_jobs.pages.month import Month, month_view
+from sam_pipeline.spark_jobs.pages.month import Month, site_matrix
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
@@ -131,7 +131,8 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     runs = [PublishedRun(1, day, *facts) for day in days.days()]
     month = Month(REPORT, days, "large", runs, "", PeriodTargets(of_report))
     figures = {site_name(number): of_days(number, Size(500, 31, 5)) for number in range(500)}
-    files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)
+    matrix = site_matrix(month, figures, [])
+    files.write("large/index.html", "month.html", view=matrix, month=month, groups=[])
     size = Size(1, 31, 20, flapping=48)
     timelines = {day: Timelines(site_segments(day, 0, size), of_report) for day in days.days()}
     explained = explained_days(month, site_name(0), timelines, ReadResults())

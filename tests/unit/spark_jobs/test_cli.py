@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.cli import make_parser
-from sam_pipeline.spark_jobs.command_line.arguments import requested_or_due
+from sam_pipeline.spark_jobs.command_line import requested_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from tests.support.invoke import Answer, invoke
@@ -144,5 +144,5 @@ def test_a_run_with_nothing_due_needs_no_spark_and_others_name_the_package_of_ja
 
 
 def test_a_site_without_published_days_says_so(here: Path) -> None:
-    assert run(here, "site", "--month", "2026-10", "--out", "out").out == "out/index.html\n"
+    assert run(here, "pages", "--month", "2026-10", "--out", "out").out == "out/index.html\n"
     assert "No data: no report is published" in (here / "out" / "index.html").read_text()

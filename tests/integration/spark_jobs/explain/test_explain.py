@@ -16,12 +16,10 @@ from sqlalchemy import Engine, text
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
-from sam_pipeline.spark_jobs.explain.evidence import Evidence
-from sam_pipeline.spark_jobs.explain.explanation import SiteDay
-from sam_pipeline.spark_jobs.explain.results import JudgedResult, read_results
-from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
+from sam_pipeline.spark_jobs.explain.explanation import Selection, SiteDay, read_site_days
+from sam_pipeline.spark_jobs.explain.results import Evidence, JudgedResult, read_results
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
-from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.pages.tree import write_pages
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from sam_pipeline.spark_jobs.runs.exclusions import add
@@ -100,7 +98,7 @@ def days(grid: Grid) -> list[SiteDay]:
             site_day
             for day in PERIOD.days()
             for site in SITES
-            for site_day in read_site_days(connection, None, Selection(site), Period(day, day))
+            for site_day in read_site_days(connection, ["test"], Selection(site), Period(day, day))
         ]
 
 
@@ -180,7 +178,7 @@ def checked_kind(evidence: Evidence, site_day: SiteDay) -> str:
 
 def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_path: Path) -> None:
     with reading(grid.reader) as connection:
-        write_site(connection, None, PERIOD, tmp_path)
+        write_pages(connection, None, PERIOD, tmp_path)
 
     shown = 0
     for site_day in days:
@@ -200,8 +198,8 @@ def test_the_command_prints_text_and_json_and_names_similar_sites_and_endpoints(
     day = ("explain", "--day", DAY, "--site")
     ticket = sam_report(*day, "A", "--ticket").out.splitlines()
     [document] = sam_report(*day, "A", "--ticket", "--json").json
-    grouped = sam_report(*day, "A", "--group").out.splitlines()
-    [causes] = sam_report(*day, "A", "--group", "--json").json
+    grouped = sam_report(*day, "A", "--by", "cause").out.splitlines()
+    [causes] = sam_report(*day, "A", "--by", "cause", "--json").json
 
     assert document["lines"] == ticket and len(ticket) <= 40
     of_day = [*causes["causes"], *causes["causes_without_effect"]]

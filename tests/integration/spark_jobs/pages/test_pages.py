@@ -20,11 +20,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
-from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
+from sam_pipeline.spark_jobs.explain.incidents import Incident, ReportIncidents
 from sam_pipeline.spark_jobs.explain.results import NOT_READ, NOT_STORED
-from sam_pipeline.spark_jobs.pages import site_tree
-from sam_pipeline.spark_jobs.pages.incidents import incidents_view
+from sam_pipeline.spark_jobs.pages import tree
+from sam_pipeline.spark_jobs.pages.lists import incidents_page
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
@@ -72,7 +71,7 @@ def copy(filled: Grid, tmp_path: Path) -> Iterator[Grid]:
 def write_pages(grid: Grid, out: Path, *options: object) -> Path:
     period = options or ("--from", FIRST, "--to", LAST)
     out.parent.mkdir(parents=True, exist_ok=True)
-    SamReport(url_of(grid.engine), out.parent)("-q", "site", *period, "--out", out)
+    SamReport(url_of(grid.engine), out.parent)("-q", "pages", *period, "--out", out)
     return out
 
 
@@ -182,7 +181,7 @@ def test_a_full_disk_exits_74_and_leaves_the_old_pages(
 
     sam_report = SamReport(url_of(filled.engine), tmp_path)
     monkeypatch.setattr("os.open", full)
-    refused = sam_report("site", "--from", FIRST, "--to", LAST, "--out", tmp_path, code=74)
+    refused = sam_report("pages", "--from", FIRST, "--to", LAST, "--out", tmp_path, code=74)
 
     monkeypatch.undo()
     assert "No space left on device" in refused.err and "make room" in refused.err
@@ -206,7 +205,7 @@ def test_large_pages_stay_small(tmp_path: Path) -> None:
     month = Month(REPORT, whole, "large", [], "", PeriodTargets(profile(tmp_path)))
 
     of_month, of_site = write_large_pages(tmp_path, tmp_path)
-    PageFiles(tmp_path).write("i.html", "incidents.html", view=incidents_view(found), month=month)
+    PageFiles(tmp_path).write("i.html", "incidents.html", view=incidents_page(found), month=month)
 
     assert of_month.stat().st_size < MONTH_BOUND
     assert of_site.stat().st_size < SITE_BOUND
@@ -291,7 +290,7 @@ def test_a_month_added_later_is_linked_from_the_month_before_and_the_start_page(
 def test_pages_drawn_in_several_processes_are_the_same(
     filled: Grid, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site_tree, "_SITES_AT_ONCE", 3)
+    monkeypatch.setattr(tree, "_SITES_AT_ONCE", 3)
 
     out = write_pages(filled, tmp_path / "out")
 
@@ -307,19 +306,19 @@ def test_of_a_chosen_site_only_its_pages_are_written(
     months = ("--from", "2026-10-31", "--to", DAY, "--out", "pages")
     publish(engine, report, date(2026, 10, 31), {"B CE h2": GOOD})
     publish(engine, report, DAY, {"A CE h1": GOOD, "B CE h2": GOOD})
-    sam_report("site", *months)
+    sam_report("pages", *months)
     before = pages_below(tmp_path / "pages")
     publish(engine, report, DAY, {"A CE h1": BAD, "B CE h2": BAD})
 
-    printed = sam_report("site", *months, "--site", "A").out
+    printed = sam_report("pages", *months, "--site", "A").out
 
     path = "test/2026-11/A.html"
     assert printed.splitlines() == [f"pages/{path}"]
     after = pages_below(tmp_path / "pages")
     assert {name for name in after if after[name] != before.get(name)} == {path}
-    sam_report("site", *months)
+    sam_report("pages", *months)
     assert pages_below(tmp_path / "pages")[path] == after[path]
-    one = ("site", "--day", DAY, "--out", "one")
+    one = ("pages", "--day", DAY, "--out", "one")
     assert "did you mean A" in sam_report(*one, "--site", "a", code=64).err
     assert not (tmp_path / "one").exists()
     assert sam_report(*one, "--site", "A", "--json").json == {"index": None, "pages": [path]}
@@ -332,7 +331,7 @@ def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = bad_month.fill(f"sqlite:///{tmp_path}/sam.db", tmp_path)
-    monkeypatch.setattr(site_tree, "MAX_RESULTS_OF_SITE", 2 * bad_month.RESULTS_A_DAY)
+    monkeypatch.setattr(tree, "MAX_RESULTS_OF_SITE", 2 * bad_month.RESULTS_A_DAY)
 
     out = write_pages(grid, tmp_path / "out", "--month", "2026-10")
 

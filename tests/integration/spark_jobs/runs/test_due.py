@@ -217,17 +217,17 @@ def holding(engine: Engine, *reports: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.mark.parametrize("command", ["run", "seal"])
+@pytest.mark.parametrize("command", ["run", "seal add"])
 def test_a_second_command_waits_until_the_first_ends_or_is_killed(
     engine: Engine, tmp_path: Path, command: str
 ) -> None:
     """Both end without Spark: no day is due, and the month is not complete."""
     (tmp_path / "test.toml").write_text(PROFILE)
     arguments = ["--due", "--profile", str(tmp_path / "test.toml")]
-    if command == "seal":
+    if command == "seal add":
         publish(engine, profile(tmp_path), DAY.replace(year=2025), {"A CE h1": {"00:00": "OK"}})
         arguments = ["--month", "2025-11", "--who", "Jane"]
-    program = ("-m", "sam_pipeline.spark_jobs", command, *arguments)
+    program = ("-m", "sam_pipeline.spark_jobs", *command.split(), *arguments)
     with holding(engine, "test") as first, started(engine, *program) as second:
         assert second.stderr is not None
         message = second.stderr.readline()
@@ -252,7 +252,7 @@ def test_a_second_command_waits_until_the_first_ends_or_is_killed(
 ADD, REMOVE, LIST = (("exclusion", action) for action in ("add", "remove", "list"))
 METRIC = ("--metric", "org.sam.Put")
 MONITOR = ("--monitoring-host", "nagios.example.org")
-SITE = ("--group", "A")
+SITE = ("--site", "A")
 WHEN = ("--start", "2025-10-10T12:00Z", "--end", "2025-10-10T13:00Z", "--reason", "network down")
 
 
@@ -295,7 +295,7 @@ def test_an_exclusion_is_entered_listed_and_removed_once_and_stays_on_record(
     assert listed == {**kept, **removal}
     assert times == [(1760097600, 1760101200)]
     assert query(engine, "SELECT * FROM report_exclusion") == []
-    assert sam_report(*LIST).out == ""
+    assert sam_report(*LIST).out == "no exclusions\n"
     [of_all] = sam_report(*LIST, "--all", "--json").json
     assert kept.items() <= of_all.items()
     assert (of_all["removed_by"], of_all["removed_because"]) == ("Joe", "it had failed")
@@ -388,7 +388,7 @@ def add(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     [
         ("--metric ping --site OAK", 2, "", ""),
         ("--metric put --host ce1 --flavour CE", 1, "", ""),
-        ("--group PINE", 3, "", ""),
+        ("--site PINE", 3, "", ""),
         ("--monitoring-host nagios.ce1", 4, "", ""),  # that of the second of the end as well
         # Of an unknown name the nearest known one is shown, and it is excluded anyway.
         ("--metric pingg", 0, "metric pingg", "ping?"),
@@ -419,7 +419,9 @@ def test_an_exclusion_prints_how_many_results_it_affects_and_warns_of_unknown_na
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((*MONITOR, "--site", "A", "--flavour", "CE", *WHEN), "--site, --flavour: only with --met"),
+        ((*MONITOR, "--site", "A", "--flavour", "CE", *WHEN), "--site, --flavour: not with --mon"),
+        ((*SITE, "--host", "h", *WHEN), "--host: only with --metric"),
+        (("--host", "h", *WHEN), "expected one of --monitoring-host H, --metric M, --site S"),
         ((*SITE, *WHEN[:4], "--reason", " "), "--reason: is empty"),
         ((*METRIC, "--host", "", *WHEN), "--host: is empty"),
         ((*SITE, "--start", "2025-10-10T13:00Z", *WHEN[2:]), "--end 2025-10-10T13:00:00Z is not"),

@@ -36,7 +36,7 @@ from tests.support.reports.published_days import FIRST, Timeline, computed, day_
 MONTH = f"{FIRST:%Y-%m}"
 DAYS = list(month_of(FIRST).days())
 SECOND = DAYS[1]
-OF_MONTH = ("seal", "--month", MONTH)
+OF_MONTH = ("seal", "add", "--month", MONTH)
 SEAL = (*OF_MONTH, "--who", "Jane Doe")
 LATE = {"results_digest": "late results"}
 AT_FOUR_LEVELS = 4
@@ -164,7 +164,7 @@ def test_another_seal_publishes_the_candidates_at_once(
     assert result == Published(sealed_days=1, candidates=AT_FOUR_LEVELS)
     assert states(engine, newest) == ["candidate"]
     # Who sealed each revision stays on record, in the log of operations too.
-    [listed] = sam_report("seal", "--list", "--json").json
+    [listed] = sam_report("seal", "list", "--json").json
     revisions = [(entry["revision"], entry["who"]) for entry in listed["revisions"]]
     assert revisions == [(1, "Jane Doe"), (2, "Joe")]
     recorded = [(o.command, json.loads(o.arguments)["who"]) for o in operations(engine)]
@@ -183,9 +183,11 @@ def test_the_waiting_candidates_are_listed_and_their_effect_is_shown_before_they
     computed(engine, report, day_facts(SECOND, topology_digest="other"))
     before = published(engine)
 
-    [listed] = sam_report("seal", "--list", "--json").json
+    [listed] = sam_report("seal", "list", "--json").json
     shown = sam_report("show", "--month", MONTH)
     [document] = sam_report(*OF_MONTH, "--dry-run", "--json").json
+    [details] = sam_report("seal", "show", "--month", MONTH, "--json").json
+    lines = sam_report("seal", "show", "--month", MONTH).out.splitlines()
 
     assert listed["candidates"] == [
         {"day": f"{FIRST}", "figures_changed": AT_FOUR_LEVELS, "reasons": ["results changed"]}
@@ -197,6 +199,9 @@ def test_the_waiting_candidates_are_listed_and_their_effect_is_shown_before_they
     [site] = document["sites"]
     figures = [float(site[name]) for name in ("availability", "availability_after")]
     assert (site["site"], figures) == ("A", [100, 75])
+    assert details == {**listed, "sites": [site]}
+    assert lines[:2] == [f"test {MONTH}", lines[1]] and "revision 1" in lines[1]
+    assert f"candidate {FIRST}" in lines[2] and "100.00000" in lines[-2]
     assert published(engine) == before
 
 
@@ -236,6 +241,8 @@ def test_a_month_in_which_results_began_is_sealed_from_its_first_result_on(
 def test_a_month_must_be_over_and_known(engine: Engine, sam_report: SamReport) -> None:
     month_computed(engine)
     this_month = f"{datetime.now(UTC):%Y-%m}"
+    assert sam_report("seal", "list").out == "no sealed months\n"
+    assert "is not sealed" in sam_report("seal", "show", "--month", MONTH, code=USAGE).err
 
     for arguments, problem in (
         (("--month", this_month, "--who", "J"), f"{this_month} is not over"),
@@ -244,7 +251,7 @@ def test_a_month_must_be_over_and_known(engine: Engine, sam_report: SamReport) -
         (("--month", MONTH), "--who NAME"),
         (("--month", MONTH, "--who", " "), "--who"),
     ):
-        assert problem in sam_report("seal", *arguments, code=USAGE).err
+        assert problem in sam_report("seal", "add", *arguments, code=USAGE).err
     assert query(engine, "SELECT * FROM report_seal") == []
 
 
@@ -382,7 +389,7 @@ def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(
 
 
 def page_of_changes(sam_report: SamReport, out: Path) -> str:
-    sam_report("site", "--month", f"{FIRST:%Y-%m}", "--out", out)
+    sam_report("pages", "--month", f"{FIRST:%Y-%m}", "--out", out)
     return (out / f"test/{FIRST:%Y-%m}/changes.html").read_text()
 
 

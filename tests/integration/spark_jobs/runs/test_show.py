@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.program.command import USAGE
-from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT
+from sam_pipeline.spark_jobs.explain.incidents import LOOK_AT
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
@@ -105,7 +105,7 @@ def test_each_site_and_group_is_compared_with_its_own_targets(
     ]
     publish(engine, tiers, DAY, days, members)
     lines = sam_report("show", *OF_DAY).out.splitlines()
-    sam_report("site", *OF_DAY, "--out", tmp_path / "out")
+    sam_report("pages", *OF_DAY, "--out", tmp_path / "out")
     page = (tmp_path / "out/test" / f"{DAY:%Y-%m}" / "A.html").read_text()
 
     # Of the two groups of A the stricter one counts; C has a target of its own, but misses another.
@@ -309,7 +309,7 @@ def test_pages_tickets_and_the_current_status_say_who_to_call(
     insert(engine, "siteContact", site_contact(contact=jane))
 
     def page_of(site: str) -> str:
-        sam_report("site", *OF_DAY, "--out", tmp_path / "out")
+        sam_report("pages", *OF_DAY, "--out", tmp_path / "out")
         return (tmp_path / "out/test" / f"{DAY:%Y-%m}" / f"{site}.html").read_text()
 
     tickets = [sam_report("explain", *OF_DAY, "--ticket", "--site", s).out for s in (site, "B")]

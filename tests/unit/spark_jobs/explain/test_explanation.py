@@ -16,14 +16,17 @@ from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.explain.as_json import causes_json
-from sam_pipeline.spark_jobs.explain.as_text import cause_lines, day_lines
+from sam_pipeline.spark_jobs.explain.as_text import cause_lines, day_lines, explain_command
 from sam_pipeline.spark_jobs.explain.causes import Failure, _masked, causes, masked
-from sam_pipeline.spark_jobs.explain.incidents.figures import figures_of
-from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, find_incidents, with_causes
-from sam_pipeline.spark_jobs.explain.incidents.shared_causes import shared_causes
-from sam_pipeline.spark_jobs.explain.phrases import explain_command
+from sam_pipeline.spark_jobs.explain.explanation import Selection
+from sam_pipeline.spark_jobs.explain.incidents import (
+    Incident,
+    figures_of,
+    find_incidents,
+    shared_causes,
+    with_causes,
+)
 from sam_pipeline.spark_jobs.explain.results import NO_RESULT, NOT_STORED
-from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold

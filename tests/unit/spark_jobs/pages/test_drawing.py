@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.pages.drawing.lines import line_chart
+from sam_pipeline.spark_jobs.pages.lines import line_chart
 from sam_pipeline.spark_jobs.pages.verdict import (
     DOWNTIME,
     MET,

@@ -1,4 +1,4 @@
-"""`sam-report site`: an offline HTML site from stored figures, without external sources.
+"""`sam-report pages`: offline HTML pages from stored figures, without external sources.
 
     index.html                       every report and month
     REPORT/2026-11/index.html        sites by day
@@ -16,20 +16,29 @@ Pages that link to others are written after them.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date
 from functools import partial
 from itertools import chain, groupby
+from multiprocessing import get_context
+from multiprocessing.connection import Connection as Pipe
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.chunks import chunks
-from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
-from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_order
-from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
+from sam_pipeline.spark_jobs.explain.incidents import (
+    Incident,
+    ReportIncidents,
+    in_order,
+    site_incidents,
+)
 from sam_pipeline.spark_jobs.explain.results import (
     MAX_RESULTS_OF_SITE,
     ReadResults,
@@ -38,15 +47,11 @@ from sam_pipeline.spark_jobs.explain.results import (
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers, site_contacts
-from sam_pipeline.spark_jobs.pages.changes import changes_view
-from sam_pipeline.spark_jobs.pages.drawing.processes import collecting_less, in_processes
-from sam_pipeline.spark_jobs.pages.groups import group_views
-from sam_pipeline.spark_jobs.pages.incidents import incidents_view
-from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
+from sam_pipeline.spark_jobs.pages.lists import changes_page, incidents_page, trends_page
+from sam_pipeline.spark_jobs.pages.month import Month, by_site, group_matrices, site_matrix
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.start import start_view
-from sam_pipeline.spark_jobs.pages.trends import trends_view
 from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
     INCIDENTS,
@@ -81,6 +86,10 @@ from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 # The sites that a process draws, and that are in memory for each processor.
 _SITES_AT_ONCE = 20
+T = TypeVar("T")
+
+# A forked process has the values to work on already: they need not be sent.
+_FORK = get_context("fork")
 _day = attrgetter("day")
 
 _SiteData = tuple[Sequence[DayFigure], Mapping[date, Sequence[Segment]], ReadResults]
@@ -89,7 +98,7 @@ _Drawn = tuple[Mapping[str, str], Sequence[Incident]]
 """The digests of pages, and the incidents of their sites."""
 
 
-def write_site(
+def write_pages(
     connection: Connection,
     report: str | None,
     period: Period,
@@ -179,33 +188,6 @@ def _write_month(
     connection: Connection, month: Month, files: PageFiles, archive: OpenArchive
 ) -> None:
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
-    incidents = _write_sites(connection, month, figures, files, archive)
-    members = list(day_members(connection, month.report, month.period))
-    groups = list(group_views(month.period_targets, month.period, members, figures))
-    index = month_view(month, figures, groups)
-    for of_type in groups:
-        files.write(f"{month.path}/{of_type.link}", "groups.html", view=of_type, month=month)
-    trends = trends_view(connection, month)
-    files.write(f"{month.path}/{TRENDS}", "trends.html", view=trends, month=month)
-    days_of_sites = list(chain.from_iterable(figures.values()))
-    found = ReportIncidents(
-        month.report, month.period, month.runs, in_order(incidents), days_of_sites, members
-    )
-    of_month = incidents_view(found)
-    files.write(f"{month.path}/{INCIDENTS}", "incidents.html", view=of_month, month=month)
-    changes = changes_view(connection, month)
-    files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
-    files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)
-
-
-def _write_sites(
-    connection: Connection,
-    month: Month,
-    figures: Mapping[str, Sequence[DayFigure]],
-    files: PageFiles,
-    archive: OpenArchive,
-) -> list[Incident]:
-    """Write the pages of all sites, and return the incidents of all of them."""
     read = (_read_site(connection, month, days, archive) for days in figures.values())
     batches = chunks(read, lambda _: 1, _SITES_AT_ONCE, _SITES_AT_ONCE)
     if len(figures) <= _SITES_AT_ONCE:  # too few to share
@@ -214,11 +196,29 @@ def _write_sites(
         works = (partial(_draw, month, files, batch) for batch in batches)
         drawn = in_processes(works, os.cpu_count() or 1)
     incidents: list[Incident] = []
-    with collecting_less():
+    gc.disable()  # the search for cyclic garbage is slow with many rows, which have hardly any
+    try:
         for digests, of_batch in drawn:
             files.digests |= digests
             incidents += of_batch
-    return incidents
+    finally:
+        gc.enable()
+    members = list(day_members(connection, month.report, month.period))
+    days = list(chain.from_iterable(figures.values()))
+    found = ReportIncidents(
+        month.report, month.period, month.runs, in_order(incidents), days, members
+    )
+    groups = group_matrices(month, members, figures)
+    pages: list[tuple[str, str, object]] = [
+        *((of_type.link, "groups.html", of_type) for of_type in groups),
+        (TRENDS, "trends.html", trends_page(connection, month)),
+        (INCIDENTS, "incidents.html", incidents_page(found)),
+        (CHANGES, "changes.html", changes_page(connection, month)),
+        (INDEX, "month.html", site_matrix(month, figures, groups)),
+    ]
+    for page, template, view in pages:
+        path = f"{month.path}/{page}"
+        files.write(path, template, view=view, month=month, groups=groups)
 
 
 def _read_site(
@@ -265,3 +265,53 @@ def _draw(month: Month, files: PageFiles, sites: Sequence[_SiteData]) -> _Drawn:
         files.write(path, "site.html", view=view, month=month)
         digests[path] = files.digests[path]
     return digests, incidents
+
+
+def in_processes(works: Iterable[Callable[[], T]], at_most: int) -> Iterator[T]:
+    """The results of the functions, in order. At most `at_most` processes run at a time.
+
+    While they run, the next function is taken from `works`. A function must not use a connection to
+    the database, which is that of this process. Its exception is raised here.
+    """
+    running: deque[tuple[Any, Pipe]] = deque()
+    try:
+        for work in works:
+            if len(running) == at_most:
+                yield _result(*running.popleft())
+            receiver, sender = _FORK.Pipe(duplex=False)
+            process = _FORK.Process(target=_call, args=(work, sender), daemon=True)
+            process.start()
+            sender.close()
+            running.append((process, receiver))
+        while running:
+            yield _result(*running.popleft())
+    finally:
+        for process, _ in running:
+            process.terminate()
+            process.join()
+
+
+def _result(process: Any, receiver: Pipe) -> Any:
+    try:
+        result, error = receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"a process ended early, with code {process.exitcode}") from None
+    process.join()
+    receiver.close()
+    if error is not None:
+        raise error
+    return result
+
+
+def _call(work: Callable[[], object], sender: Pipe) -> None:
+    # Ctrl-C reaches all processes; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A cursor of the other process, if collected here, would be closed on the connection of both.
+    gc.disable()
+    try:
+        sent: tuple[object, Exception | None] = (work(), None)
+    except Exception as error:
+        sent = (None, error)
+    sender.send(sent)

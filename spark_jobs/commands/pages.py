@@ -1,4 +1,4 @@
-"""`sam-report site`: write an offline HTML site."""
+"""`sam-report pages`: write the HTML pages of reports."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import argparse
 from pathlib import Path
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
-from sam_pipeline.spark_jobs.command_line.arguments import (
-    add_period_options,
-    add_report_option,
-    add_site_option,
+from sam_pipeline.spark_jobs.command_line import (
+    add_published_options,
     requested_period,
 )
+from sam_pipeline.spark_jobs.pages.tree import write_pages
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
@@ -23,30 +22,26 @@ only the page of that site is written, in each month; links to other pages lead 
 have been written.
 
 examples:
-  sam-report site --month 2026-11 --out report/                       then open report/index.html
-  sam-report site --from 2026-01-01 --to 2026-11-07 --out report/     from January to November
-  sam-report site --month 2026-11 --site SITE-A --out report/         only the page of SITE-A
+  sam-report pages --month 2026-11 --out report/                    then open report/index.html
+  sam-report pages --from 365d --to yesterday --out report/         the last twelve months
+  sam-report pages --month 2026-11 --site SITE-A --out report/      only the page of SITE-A
 """
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    add_period_options(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
     )
-    add_site_option(command)
-    add_report_option(command)
-    command.set_defaults(handler=run_site)
+    add_published_options(command)
+    command.set_defaults(handler=run_pages)
 
 
-def run_site(args: argparse.Namespace) -> int:
+def run_pages(args: argparse.Namespace) -> int:
     """Write the pages, and print the path of the start page, or of the pages of one site."""
-    from sam_pipeline.spark_jobs.pages.site_tree import write_site  # jinja2 is slow to import
-
     period = requested_period(args)
     with reading_at_once(open_database(args, READER)) as connection:
-        written = write_site(
+        written = write_pages(
             connection,
             args.report,
             period,

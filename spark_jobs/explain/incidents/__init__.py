@@ -1,1 +1,0 @@
-"""Incidents of sites: how often they fail, for how long, and why."""

@@ -1,1 +1,0 @@
-"""Pictures as inline SVG: timelines, lines, squares and plots."""
