@@ -143,16 +143,21 @@ def add_action(actions: Any, name: str, summary: str, epilog: str = "", **keywor
     )
 
 
+AddOption = Callable[[argparse.ArgumentParser], object]
+
+
 class Verb:
     """A command below a noun, such as `list`: its summary, its action, and its options."""
 
     def __init__(
-        self,
-        summary: str,
-        handler: Callable[[argparse.Namespace], int],
-        add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+        self, summary: str, handler: Callable[[argparse.Namespace], int], *options: AddOption
     ) -> None:
-        self.summary, self.handler, self.add_options = summary, handler, add_options
+        self.summary, self.handler, self.options = summary, handler, options
+
+
+def option(*names: str, **keywords: Any) -> AddOption:
+    """An argument of a `Verb`, as of `add_argument`."""
+    return lambda parser: parser.add_argument(*names, **keywords)
 
 
 def add_verbs(noun: argparse.ArgumentParser, examples: str, **verbs: Verb) -> None:
@@ -162,7 +167,8 @@ def add_verbs(noun: argparse.ArgumentParser, examples: str, **verbs: Verb) -> No
     for name, verb in verbs.items():
         parser = add_action(actions, name, verb.summary)
         parser.set_defaults(handler=verb.handler, usage_error=parser.error)
-        verb.add_options(parser)
+        for add in verb.options:
+            add(parser)
 
 
 @cache

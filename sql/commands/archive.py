@@ -12,6 +12,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     Verb,
     add_verbs,
+    option,
     print_done,
     print_json,
     print_table,
@@ -59,47 +60,43 @@ logger = logging.getLogger(__name__)
 
 
 def add_options(noun: argparse.ArgumentParser) -> None:
-    compared = "read all files, and compare them with their manifests and the database"
     add_verbs(
         noun,
         EXAMPLES,
         write=Verb(
-            "write days that are not in the archive, or have changed", run_write, _add_write
+            "write days that are not in the archive, or have changed",
+            run_write,
+            option("--due", action="store_true", help="all closed days older than `after`"),
+            option(
+                "--force", action="store_true", help="a new version even if nothing has changed"
+            ),
+            add_period,
         ),
-        list=Verb("list the days in the archive", run_list, _add_period),
-        verify=Verb(compared, run_verify, _add_verify),
-        restore=Verb("load a day into the database; it changes no rows", run_restore, _add_restore),
+        list=Verb("list the days in the archive", run_list, add_period),
+        verify=Verb(
+            "read all files, and compare them with their manifests and the database",
+            run_verify,
+            option("--due", action="store_true", help="only versions that were never verified"),
+            add_period,
+        ),
+        restore=Verb(
+            "load a day into the database; it changes no rows",
+            run_restore,
+            option("day", type=day_argument, metavar="DAY", help="a day of the archive"),
+        ),
         clean=Verb("delete files that no manifest names", run_clean),
     )
 
 
-def _add_period(command: argparse.ArgumentParser) -> None:
+def add_period(command: argparse.ArgumentParser) -> None:
+    """--day, or --from with --to."""
     period = command.add_argument_group("period (one of --day, or --from with --to)")
-    for option, dest, meaning in (
+    for name, dest, meaning in (
         ("--day", "day", "a single day"),
         ("--from", "first", "the first day"),
         ("--to", "last", "the last day (included)"),
     ):
-        period.add_argument(option, dest=dest, type=day_argument, metavar="DAY", help=meaning)
-
-
-def _add_write(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--due", action="store_true", help="all closed days older than `after`")
-    command.add_argument(
-        "--force", action="store_true", help="write a new version of days that have not changed"
-    )
-    _add_period(command)
-
-
-def _add_verify(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--due", action="store_true", help="only versions that were not verified yet"
-    )
-    _add_period(command)
-
-
-def _add_restore(command: argparse.ArgumentParser) -> None:
-    command.add_argument("day", type=day_argument, metavar="DAY", help="a day of the archive")
+        period.add_argument(name, dest=dest, type=day_argument, metavar="DAY", help=meaning)
 
 
 def _period(args: argparse.Namespace) -> tuple[date, date] | None:

@@ -10,6 +10,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     Verb,
     add_verbs,
+    option,
     print_done,
     print_json,
     print_lines,
@@ -46,26 +47,26 @@ def add_options(noun: argparse.ArgumentParser) -> None:
     add_verbs(
         noun,
         EXAMPLES,
-        list=Verb("list what operators did to the data", run_list, _add_list),
-        verify=Verb("check the digests of all operations", run_verify, _add_verify),
-    )
-
-
-def _add_list(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--limit",
-        metavar="N",
-        type=whole_number(1),
-        help=f"list only the newest N operations (default: {LISTED}; with --json all)",
-    )
-
-
-def _add_verify(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--expect",
-        metavar="DIGEST",
-        type=text_argument,
-        help="the last digest of an earlier time, which must still be there",
+        list=Verb(
+            "list what operators did to the data",
+            run_list,
+            option(
+                "--limit",
+                metavar="N",
+                type=whole_number(1),
+                help=f"list only the newest N operations (default: {LISTED}; with --json all)",
+            ),
+        ),
+        verify=Verb(
+            "check the digests of all operations",
+            run_verify,
+            option(
+                "--expect",
+                metavar="DIGEST",
+                type=text_argument,
+                help="the last digest of an earlier time, which must still be there",
+            ),
+        ),
     )
 
 

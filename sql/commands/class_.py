@@ -8,6 +8,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     Verb,
     add_verbs,
+    option,
     print_json,
     print_table,
     text_argument,
@@ -41,18 +42,18 @@ COLUMNS = ("class", "columns", "problem")
 
 
 def add_options(noun: argparse.ArgumentParser) -> None:
+    names = [message_class.name for message_class in STATEMENTS]
     add_verbs(
         noun,
         EXAMPLES,
         list=Verb("list the views that accept inserts, their columns and problems", run_list),
-        history=Verb("list all statements of a class", run_history, _add_history),
+        history=Verb(
+            "list all statements of a class",
+            run_history,
+            option("name", choices=names, metavar="CLASS", help=", ".join(names)),
+            option("--site", type=text_argument, metavar="S", help="only this site"),
+        ),
     )
-
-
-def _add_history(command: argparse.ArgumentParser) -> None:
-    names = [message_class.name for message_class in STATEMENTS]
-    command.add_argument("name", choices=names, metavar="CLASS", help=", ".join(names))
-    command.add_argument("--site", type=text_argument, metavar="S", help="only this site")
 
 
 def run_list(args: argparse.Namespace) -> int:

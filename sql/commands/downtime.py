@@ -6,6 +6,7 @@ import argparse
 import logging
 import secrets
 from datetime import UTC, datetime
+from functools import partial
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.login import login_name
@@ -13,6 +14,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     Verb,
     add_verbs,
+    option,
     print_done,
     print_json,
     print_table,
@@ -65,77 +67,46 @@ logger = logging.getLogger(__name__)
 
 
 def add_options(noun: argparse.ArgumentParser) -> None:
-    period = "list current and future downtimes, or those in a range of days"
+    text, time = partial(option, type=text_argument), partial(option, type=time_argument)
+    day = partial(option, type=day_argument, metavar="DAY")
+    ids = text("ids", metavar="ID", nargs="+", help="id of a downtime")
+    who = text("--who", metavar="NAME", help="who gives the reason (default: your login name)")
+    reason = partial(text, "--reason", metavar="TEXT", help="why; becomes part of the description")
     add_verbs(
         noun,
         EXAMPLES,
-        add=Verb("announce a downtime, or move an existing one (--id)", run_add, _add_add),
-        end=Verb("end downtimes early", run_end, _add_end),
-        cancel=Verb("cancel downtimes, also past ones", run_end, _add_cancel),
-        list=Verb(period, run_list, _add_list),
-    )
-
-
-def _add_add(add: argparse.ArgumentParser) -> None:
-    for name, metavar, default, summary in (
-        ("site", "S", None, "site of the downtime"),
-        ("host", "H", None, "default: the whole site"),
-        ("flavour", "F", None, "default: all services of the host or site"),
-        ("classification", "C", "SCHEDULED", "default: SCHEDULED"),
-        ("severity", "S", "OUTAGE", "default: OUTAGE"),
-        ("id", "ID", None, "id of the downtime (default: a new one)"),
-    ):
-        add.add_argument(
-            f"--{name}",
-            default=default,
-            required=name == "site",
-            type=text_argument,
-            metavar=metavar,
-            help=summary,
-        )
-    for name, summary in (("start", "when it starts"), ("end", "when it ends (exclusive)")):
-        add.add_argument(
-            f"--{name}", required=True, type=time_argument, metavar="TIME", help=summary
-        )
-    _add_reason(add, required=True)
-
-
-def _add_end(end: argparse.ArgumentParser) -> None:
-    _add_cancel(end)
-    end.add_argument(
-        "--at", type=time_argument, default=wire_now(), metavar="TIME", help="default: now"
-    )
-
-
-def _add_cancel(cancel: argparse.ArgumentParser) -> None:
-    cancel.add_argument("ids", type=text_argument, metavar="ID", nargs="+", help="id of a downtime")
-    cancel.set_defaults(at=None)
-    _add_reason(cancel)
-
-
-def _add_reason(command: argparse.ArgumentParser, required: bool = False) -> None:
-    reason = "why; becomes part of the description"
-    who = "who gives the reason (default: your login name)"
-    command.add_argument(
-        "--reason", required=required, type=text_argument, metavar="TEXT", help=reason
-    )
-    command.add_argument("--who", type=text_argument, metavar="NAME", help=who)
-
-
-def _add_list(listing: argparse.ArgumentParser) -> None:
-    listing.add_argument(
-        "--site", type=text_argument, metavar="S", help="only downtimes of this site"
-    )
-    for option, dest, summary in (
-        ("--from", "first", "first UTC day"),
-        ("--to", "last", "last UTC day, inclusive"),
-    ):
-        listing.add_argument(option, dest=dest, type=day_argument, metavar="DAY", help=summary)
-    listing.add_argument(
-        "--all", dest="everything", action="store_true", help="include past and cancelled downtimes"
-    )
-    listing.add_argument(
-        "--history", action="store_true", help="list all statements about them, by whom and when"
+        add=Verb(
+            "announce a downtime, or move an existing one (--id)",
+            run_add,
+            text("--site", required=True, metavar="S", help="site of the downtime"),
+            text("--host", metavar="H", help="default: the whole site"),
+            text("--flavour", metavar="F", help="default: all services of the host or site"),
+            time("--start", required=True, metavar="TIME", help="when it starts"),
+            time("--end", required=True, metavar="TIME", help="when it ends (exclusive)"),
+            text("--classification", default="SCHEDULED", metavar="C", help="default: SCHEDULED"),
+            text("--severity", default="OUTAGE", metavar="S", help="default: OUTAGE"),
+            text("--id", metavar="ID", help="id of the downtime (default: a new one)"),
+            reason(required=True),
+            who,
+        ),
+        end=Verb(
+            "end downtimes early",
+            run_end,
+            ids,
+            time("--at", default="now", metavar="TIME", help="when they end (default: now)"),
+            reason(),
+            who,
+        ),
+        cancel=Verb("cancel downtimes, also past ones", run_end, ids, reason(), who),
+        list=Verb(
+            "list current and future downtimes, or those in a range of days",
+            run_list,
+            text("--site", metavar="S", help="only downtimes of this site"),
+            day("--from", dest="first", help="first UTC day"),
+            day("--to", dest="last", help="last UTC day, inclusive"),
+            option("--all", action="store_true", help="include past and cancelled downtimes"),
+            option("--history", action="store_true", help="list all statements about them"),
+        ),
     )
 
 
@@ -167,9 +138,10 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_end(args: argparse.Namespace) -> int:
     """End downtimes at a time, or without one cancel them."""
-    reason = ": ".join(filter(None, ["ended" if args.at else "cancelled", args.reason]))
+    at = getattr(args, "at", None)
+    reason = ": ".join(filter(None, ["ended" if at else "cancelled", args.reason]))
     ids, why = list(dict.fromkeys(args.ids)), _signed(reason, args.who)
-    changed = cancel(open_database(args), ids, args.at, why, datetime.now(UTC))
+    changed = cancel(open_database(args), ids, at, why, datetime.now(UTC))
     for downtime_id in args.ids:
         if all(change.after["downtimeId"] != downtime_id for change in changed.changes):
             logger.warning("downtime %s was already cancelled", downtime_id)
@@ -181,7 +153,7 @@ def run_list(args: argparse.Namespace) -> int:
     first, last = args.first, args.last
     if first and last and last < first:
         args.usage_error(f"--to {last} is before --from {first}")
-    start = day_start(first) if first else "" if last or args.everything else wire_now()
+    start = day_start(first) if first else "" if last or args.all else wire_now()
     end = day_end(last) if last else "9999"
     engine = open_database(args)
     if args.history:
@@ -195,8 +167,8 @@ def run_list(args: argparse.Namespace) -> int:
         for row in list_downtimes(engine)
         if args.site in (None, row.get("siteName"))
         and row["startTime"] < end
-        and (row["endTime"] > start or (args.everything and row["startTime"] >= start))
-        and (args.everything or row["startTime"] < row["endTime"])
+        and (row["endTime"] > start or (args.all and row["startTime"] >= start))
+        and (args.all or row["startTime"] < row["endTime"])
     ]
     if args.json:
         print_json(downtimes)

@@ -18,8 +18,10 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
+    AddOption,
     Verb,
     add_verbs,
+    option,
     print_done,
     print_json,
     print_lines,
@@ -232,79 +234,109 @@ such tables that are missing are closed, downtimes only within --window. Times a
 }
 
 
+TIME_FORMAT = option(
+    "--time-format",
+    type=time_format_argument,
+    metavar="FORMAT",
+    help="the form of times, such as %%m/%%d/%%Y %%H:%%M, in UTC unless it has %%z; by default that"
+    " of records, such as 2026-11-29T13:45:00Z",
+)
+TIMES = [
+    option(name, type=time_argument, metavar="TIME", help=text)
+    for name, text in (
+        ("--at", "time of the files (default: now)"),
+        ("--since", "in a first import, the time from which the topology is valid (default: --at)"),
+    )
+]
+RULES = [
+    option(name, action="store_true", help=text)
+    for name, text in (
+        ("--accept-shrinking", "accept that more than 20 %% of the rows are missing"),
+        ("--keep-going", "leave out odd elements and list them, instead of importing nothing"),
+        ("--dry-run", "write nothing; print each difference as a line"),
+    )
+]
+
+
 def add_options(noun: argparse.ArgumentParser) -> None:
+    dry_run = partial(option, "--dry-run", action="store_true")
     feeds = {
-        name: Verb(kind.summary, run_feed, partial(_add_feed, name))
+        name: Verb(kind.summary, run_feed, partial(add_feed, name))
         for name, kind in FEED_KINDS.items()
     }
     add_verbs(
         noun,
         EXAMPLES,
-        records=Verb("load metric results, or records of another class", run_records, _add_records),
-        csv=Verb("load a table of endpoints, groups or downtimes", run_csv, _add_csv),
+        records=Verb(
+            "load metric results, or records of another class",
+            run_records,
+            described(RECORDS),
+            option("files", metavar="FILE", nargs="+", help="a file, or - for standard input"),
+            option(
+                "--class",
+                dest="message_class",
+                metavar="NAME",
+                default=METRIC_OUTPUT.name,
+                help="class of the records (default: %(default)s)",
+            ),
+            option(
+                "--age-limit",
+                type=days_argument,
+                metavar="AGE",
+                help="refuse results older than this, such as 400d (default: before 2000)",
+            ),
+            option("--restart", action="store_true", help="start again instead of resuming"),
+            dry_run(help="write nothing; count records, list refused ones"),
+        ),
+        csv=Verb(
+            "load a table of endpoints, groups or downtimes",
+            run_csv,
+            described(CSV),
+            option("file", metavar="FILE", help="the table, or - for standard input"),
+            option(
+                "--class",
+                dest="message_class",
+                metavar="NAME",
+                required=True,
+                type=table_class_argument,
+                help=f"class of the rows: {TABLE_NAMES}",
+            ),
+            option(
+                "--delimiter",
+                type=delimiter_argument,
+                default=",",
+                metavar="C",
+                help="the delimiter: one character, or `tab` (default: a comma)",
+            ),
+            TIME_FORMAT,
+            option(
+                "--keep-going", action="store_true", help="load valid lines beside invalid ones"
+            ),
+            dry_run(help="write nothing; print each difference as a line"),
+        ),
         **feeds,
-        feeds=Verb("all feeds that sam.toml names", run_feeds, _add_feeds),
+        feeds=Verb("all feeds that sam.toml names", run_feeds, described(FEEDS), *RULES),
     )
 
 
-def _add_records(records: argparse.ArgumentParser) -> None:
-    records.description = RECORDS
-    records.add_argument("files", metavar="FILE", nargs="+", help="a file, or - for standard input")
-    records.add_argument(
-        "--class",
-        dest="message_class",
-        metavar="NAME",
-        default=METRIC_OUTPUT.name,
-        help="class of the records (default: %(default)s)",
-    )
-    records.add_argument(
-        "--age-limit",
-        type=days_argument,
-        metavar="AGE",
-        help="refuse results older than this, such as 400d (default: from before the year 2000)",
-    )
-    records.add_argument(
-        "--restart", action="store_true", help="start from the beginning instead of resuming"
-    )
-    records.add_argument(
-        "--dry-run", action="store_true", help="write nothing; count records, list refused ones"
-    )
+def described(text: str) -> AddOption:
+    """Sets the description of a command."""
+    return lambda command: setattr(command, "description", text)
 
 
-def _add_csv(table: argparse.ArgumentParser) -> None:
-    table.description = CSV
-    table.add_argument("file", metavar="FILE", help="the table, or - for standard input")
-    table.add_argument(
-        "--class",
-        dest="message_class",
-        metavar="NAME",
-        required=True,
-        type=table_class_argument,
-        help=f"class of the rows: {TABLE_NAMES}",
-    )
-    table.add_argument(
-        "--delimiter",
-        type=delimiter_argument,
-        default=",",
-        metavar="C",
-        help="the delimiter: one character, or `tab` (default: a comma)",
-    )
-    _add_time_format(table)
-    table.add_argument(
-        "--keep-going", action="store_true", help="load the valid lines even if others are invalid"
-    )
-    table.add_argument(
-        "--dry-run", action="store_true", help="write nothing; print each difference as a line"
-    )
-
-
-def _add_feed(name: str, command: argparse.ArgumentParser) -> None:
+def add_feed(name: str, command: argparse.ArgumentParser) -> None:
+    """The options of a kind of feed."""
     kind = FEED_KINDS[name]
     command.description, command.epilog = kind.title, kind.examples
     command.set_defaults(kind=name, url=None, window=None)
-    for option, summary in kind.files.items():
+    for content, summary in kind.files.items():
         command.add_argument(
-            f"--{option}", type=Path, nargs="+", action="extend", metavar=kind.metavar, help=summary
+            f"--{content}",
+            type=Path,
+            nargs="+",
+            action="extend",
+            metavar=kind.metavar,
+            help=summary,
         )
     if name == VO_FEED:
         command.add_argument("file", type=Path, nargs="?", metavar="XML", help="the feed as a file")
@@ -323,39 +355,11 @@ def _add_feed(name: str, command: argparse.ArgumentParser) -> None:
             f" (with --url: from {DAYS_BACK} days ago to {DAYS_AHEAD} days ahead)",
         )
     if name == ARGO:
-        _add_time_format(command)
+        TIME_FORMAT(command)
     if kind.url:
         command.add_argument("--url", help=kind.url)
-    for option, summary in (
-        ("--at", "time of the files (default: now)"),
-        ("--since", "in a first import, the time from which the topology is valid (default: --at)"),
-    ):
-        command.add_argument(option, type=time_argument, metavar="TIME", help=summary)
-    _add_rules(command)
-
-
-def _add_feeds(command: argparse.ArgumentParser) -> None:
-    command.description = FEEDS
-    _add_rules(command)
-
-
-def _add_rules(command: argparse.ArgumentParser) -> None:
-    for option, summary in (
-        ("--accept-shrinking", "accept that more than 20 %% of the rows are missing"),
-        ("--keep-going", "leave out odd elements and list them, instead of importing nothing"),
-        ("--dry-run", "write nothing; print each difference as a line"),
-    ):
-        command.add_argument(option, action="store_true", help=summary)
-
-
-def _add_time_format(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--time-format",
-        type=time_format_argument,
-        metavar="FORMAT",
-        help="the form of times, such as %%m/%%d/%%Y %%H:%%M, in UTC unless it has %%z; by"
-        " default that of records, such as 2026-11-29T13:45:00Z",
-    )
+    for add in (*TIMES, *RULES):
+        add(command)
 
 
 def table_class_argument(text: str) -> MessageClass:

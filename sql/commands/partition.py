@@ -9,6 +9,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     Verb,
     add_verbs,
+    option,
     print_done,
     print_json,
     print_table,
@@ -39,17 +40,17 @@ def add_options(noun: argparse.ArgumentParser) -> None:
         noun,
         EXAMPLES,
         list=Verb("list the day partitions, with their sizes", run_list),
-        create=Verb("create the partitions of today and the coming days", run_create, _add_create),
-    )
-
-
-def _add_create(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--ahead",
-        metavar="DAYS",
-        type=whole_number(0, LONGEST_AHEAD),
-        default=AHEAD,
-        help=f"how many days after today (default: {AHEAD})",
+        create=Verb(
+            "create the partitions of today and the coming days",
+            run_create,
+            option(
+                "--ahead",
+                metavar="DAYS",
+                type=whole_number(0, LONGEST_AHEAD),
+                default=AHEAD,
+                help=f"how many days after today (default: {AHEAD})",
+            ),
+        ),
     )
 
 
