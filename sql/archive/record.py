@@ -111,6 +111,13 @@ def note_verified(engine: Engine, manifest: Manifest, is_intact: bool) -> None:
             connection.execute(_DAMAGED, {"day": str(manifest.day)})
 
 
+def sealed_versions(engine: Engine) -> set[tuple[date, int]]:
+    """The versions that figures of sealed months were computed from."""
+    with reading(engine) as connection:
+        rows = connection.execute(text("SELECT day, version FROM sealed_version"))
+        return {(date.fromisoformat(str(day)), version) for day, version in rows}
+
+
 def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
     """The days before a bound that a prune must keep, as the archive does not hold them yet.
 

@@ -28,9 +28,8 @@ from sam_pipeline.sql.archive.digests import (
 from sam_pipeline.sql.archive.layout import SCHEMAS, STATUSES
 from sam_pipeline.sql.archive.manifest import KINDS, LAST_RESULTS, RESULTS, DataFile, Manifest
 from sam_pipeline.sql.archive.record import Changes
+from sam_pipeline.sql.archive.rows import read_instances, read_rows
 from sam_pipeline.sql.archive.store import Store
-from sam_pipeline.sql.archive.writing.names import read_instances
-from sam_pipeline.sql.archive.writing.rows import read_rows
 
 DAY_MS = 86_400_000
 

@@ -21,7 +21,14 @@ from sam_pipeline.schema.program.moments import day_argument, utc_today
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped, plural
 from sam_pipeline.sql.archive.config import require_store
-from sam_pipeline.sql.archive.manifest import Manifest, newest_of, require_day, versions
+from sam_pipeline.sql.archive.manifest import (
+    Manifest,
+    clean,
+    forget_old_versions,
+    newest_of,
+    require_day,
+    versions,
+)
 from sam_pipeline.sql.archive.record import (
     Changes,
     archive_lock,
@@ -30,9 +37,9 @@ from sam_pipeline.sql.archive.record import (
     note_verified,
     number_changes,
     read_changes,
+    sealed_versions,
     verified_versions,
 )
-from sam_pipeline.sql.archive.retention import clean, forget_old_versions, sealed_versions
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.engine import name_of, reading, reading_at_once
 from sam_pipeline.sql.database.open import open_database
@@ -122,7 +129,7 @@ def _chosen(store: Store, period: tuple[date, date] | None) -> dict[date, list[i
 def run_write(args: argparse.Namespace) -> int:
     """Write the days that are due, or those of a period."""
     # Loaded here, so that what only reads manifests works without pyarrow.
-    from sam_pipeline.sql.archive.writing.day import archive_day
+    from sam_pipeline.sql.archive.day import archive_day
 
     period = _period(args)
     if not (args.due or period):

@@ -24,9 +24,9 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.runs.now.folding import ThingNow, read_sites_folded
 from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.sql.archive import results as writing_results
+from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.store import LocalStore
-from sam_pipeline.sql.archive.writing import results as writing_results
-from sam_pipeline.sql.archive.writing.day import archive_day
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from tests.oracle.batch import Batch, drawn_batch

@@ -19,9 +19,6 @@ from typing import Any
 # Imported once, not by each command; Arrow imports the first if it is there.
 import pandas  # type: ignore[import-untyped]  # noqa: F401
 
-import sam_pipeline.sql.archive.s3
-import sam_pipeline.sql.archive.verify
-import sam_pipeline.sql.archive.writing.day  # noqa: F401
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.cli import main
 

@@ -10,11 +10,11 @@ from typing import Any
 from pyarrow import parquet as pq
 from sqlalchemy import Engine, text
 
+from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.manifest import Manifest, newest, read_manifest, versions
 from sam_pipeline.sql.archive.record import note_archived, number_changes
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.archive.verify import problems_of_files
-from sam_pipeline.sql.archive.writing.day import archive_day
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.support.builders import metric_result

@@ -18,10 +18,10 @@ from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.spark_jobs.runs.origin import Origin, change_numbers
+from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
-from sam_pipeline.sql.archive.writing.day import archive_day
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import ArchiveAway, ArchiveDamaged, NotArchived
 from sam_pipeline.sql.loading.fold import fold_all

@@ -19,6 +19,7 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import BAD_DATA, NO_PERMISSION, OK, UNAVAILABLE
+from sam_pipeline.sql.archive import results as archive_results
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SORTED_BY, STATUSES
 from sam_pipeline.sql.archive.manifest import (
     DOWNTIMES,
@@ -26,16 +27,15 @@ from sam_pipeline.sql.archive.manifest import (
     RESULTS,
     TOPOLOGY,
     Manifest,
+    clean,
+    forget_old_versions,
     read_manifest,
     versions,
 )
 from sam_pipeline.sql.archive.record import archive_lock, due_days, read_changes
 from sam_pipeline.sql.archive.restore import restore_day
-from sam_pipeline.sql.archive.retention import clean, forget_old_versions
 from sam_pipeline.sql.archive.store import LocalStore, Store
 from sam_pipeline.sql.archive.verify import problem_with_database, problems_of_files
-from sam_pipeline.sql.archive.writing import results as writing_results
-from sam_pipeline.sql.archive.writing import sorting
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import ArchiveConflict, ArchiveDamaged
 from tests.services.postgres import as_role
@@ -119,9 +119,9 @@ def test_large_days_are_sorted_in_runs_and_cut_into_files(
 ) -> None:
     fill(engine)
     whole = archive(engine, local)
-    monkeypatch.setattr(sorting, "RUN_ROWS", 5)
-    monkeypatch.setattr(writing_results, "ROWS_PER_GROUP", 3)
-    monkeypatch.setattr(writing_results, "ROWS_PER_FILE", 6)
+    monkeypatch.setattr(archive_results, "RUN_ROWS", 5)
+    monkeypatch.setattr(archive_results, "ROWS_PER_GROUP", 3)
+    monkeypatch.setattr(archive_results, "ROWS_PER_FILE", 6)
 
     parts = archive(engine, local)
 

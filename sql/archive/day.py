@@ -7,30 +7,51 @@ manifest names, which the next attempt deletes.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from importlib.metadata import version as version_of
+from typing import Any
 
-from pyarrow import parquet as pq  # type: ignore[import-untyped]
-from sqlalchemy import Engine, text
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import parquet as pq
+from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.digests import digest_of_rows
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, PARQUET, SCHEMAS
 from sam_pipeline.sql.archive.manifest import (
+    DOWNTIMES,
+    EXCLUSIONS,
+    TOPOLOGY,
     DatabaseState,
     Manifest,
     data_name,
+    delete_unnamed,
     newest,
 )
-from sam_pipeline.sql.archive.retention import delete_unnamed
+from sam_pipeline.sql.archive.results import DayResults, put
 from sam_pipeline.sql.archive.store import Store, translated
-from sam_pipeline.sql.archive.writing.files import PARQUET, put
-from sam_pipeline.sql.archive.writing.inputs import read_inputs
-from sam_pipeline.sql.archive.writing.results import DayResults
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.version import wanted_version
+
+_VALID = "valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"
+_OF_SECONDS = {"valid_from": "valid_from_s", "valid_to": "valid_to_s", "start_time": "start_s"}
+_OF_SECONDS["end_time"] = "end_s"
+
+_STATEMENTS = (
+    (TOPOLOGY, ENDPOINT, f"SELECT * FROM report_topology WHERE {_VALID}"),
+    (TOPOLOGY, MEMBER, f"SELECT * FROM report_site_group WHERE {_VALID}"),
+    # All parts of a downtime, so that it can be restored.
+    (
+        DOWNTIMES,
+        "",
+        "SELECT * FROM report_downtime WHERE whole_start_s < :end AND whole_end_s > :start",
+    ),
+    # A result of the day before that does not exist is not carried over to the day either.
+    (EXCLUSIONS, "", "SELECT * FROM report_exclusion WHERE start_s < :end AND end_s >= :before"),
+)
 
 
 def archive_day(
@@ -42,7 +63,7 @@ def archive_day(
 ) -> Manifest:
     """Write the next version of a day, and return its manifest.
 
-    The caller holds the lock of the archive (lock.py).
+    The caller holds the lock of the archive (`archive_lock`).
 
     Args:
         change_no: the number that `take_changes` returned before the call.
@@ -85,3 +106,38 @@ def archive_day(
         )
         store.create(manifest.name, manifest.as_json())
     return manifest
+
+
+def read_inputs(connection: Connection, day: date) -> dict[str, pa.Table]:
+    """The tables by kind, with the columns of the files, in an order that only depends on them."""
+    start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+    one_day = int(timedelta(days=1).total_seconds())
+    times = {"start": start, "end": start + one_day, "before": start - one_day}
+    rows: dict[str, list[dict[str, Any]]] = {TOPOLOGY: [], DOWNTIMES: [], EXCLUSIONS: []}
+    for kind, record, statement in _STATEMENTS:
+        for row in connection.execute(text(statement), times).mappings():
+            rows[kind].append(_as_stored(kind, {**row, "record": record}))
+    return {
+        kind: pa.Table.from_pylist(sorted(of_kind, key=lambda row: repr([*row.values()])), schema)
+        for kind, of_kind in rows.items()
+        for schema in [SCHEMAS[kind]]
+    }
+
+
+def _as_stored(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the columns of the file; SQLite has times as text."""
+    stored = {name: row.get(name) for name in SCHEMAS[kind].names}
+    for name, seconds in _OF_SECONDS.items():
+        if name in stored:
+            second = row[seconds]
+            stored[name] = None if second is None else datetime.fromtimestamp(second, UTC)
+    if "added_at" in stored:
+        stored["added_at"] = as_time(stored["added_at"])
+    return stored
+
+
+def as_time(value: Any) -> datetime:
+    """A time of a view: text on SQLite."""
+    if isinstance(value, datetime):
+        return value
+    return datetime.fromisoformat(value)

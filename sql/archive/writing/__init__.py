@@ -1,1 +1,0 @@
-"""From the database to the files of a day: read, sort, write, commit."""
