@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -181,20 +181,16 @@ def read_manifest(store: Store, day: date, version: int) -> Manifest:
         raise ArchiveDamaged(f"{where}: not a manifest: {error}") from error
     if (manifest.day, manifest.version) != (day, version):
         raise ArchiveDamaged(f"{where}: is the manifest of {manifest.name}")
-    names, expected = sorted(file.name for file in manifest.files), sorted(_names_of(manifest))
+    # Whoever deletes or reads files trusts these names.
+    names = sorted(file.name for file in manifest.files)
+    parts = range(len(manifest.of_kind(RESULTS)))
+    expected = sorted(
+        [data_name(RESULTS, day, version, number) for number in parts]
+        + [data_name(kind, day, version) for kind in KINDS if kind != RESULTS]
+    )
     if names != expected:
         raise ArchiveDamaged(f"{where}: names {', '.join(names)}; expected {', '.join(expected)}")
     return manifest
-
-
-def _names_of(manifest: Manifest) -> Iterator[str]:
-    """The names of the files that a version has: whoever deletes or reads them trusts these."""
-    day, version = manifest.day, manifest.version
-    for number in range(len(manifest.of_kind(RESULTS))):
-        yield data_name(RESULTS, day, version, number)
-    for kind in KINDS:
-        if kind != RESULTS:
-            yield data_name(kind, day, version)
 
 
 def require_day(store: Store, day: date) -> Manifest:

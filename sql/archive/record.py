@@ -16,16 +16,9 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.loading.fold import take_changes
 
-_ONE_DAY = timedelta(days=1)
-_ARCHIVED = text(
-    "INSERT INTO archived_day (day, version, change_no, archived_at)"
-    " VALUES (:day, :version, :change_no, :now)"
-    " ON CONFLICT (day) DO UPDATE SET version = excluded.version, change_no = excluded.change_no,"
-    " archived_at = excluded.archived_at, verified_at = NULL"
-)
-_VERIFIED = text(
+_RECORD = text(
     "INSERT INTO archived_day (day, version, change_no, archived_at, verified_at)"
-    " VALUES (:day, :version, :change_no, :made_at, :now)"
+    " VALUES (:day, :version, :change_no, :archived_at, :verified_at)"
     " ON CONFLICT (day) DO UPDATE SET version = excluded.version, change_no = excluded.change_no,"
     " archived_at = excluded.archived_at, verified_at = excluded.verified_at"
 )
@@ -45,6 +38,13 @@ class Changes:
     def has(self, day: date) -> bool:
         """Whether the database still has all results of a day, or may get some."""
         return self.horizon is None or day >= self.horizon
+
+    def days_before(self, bound: date) -> list[date]:
+        """The days with results, from the first one or the horizon on."""
+        if not self.changed:
+            return []
+        first = max(min(self.changed), self.horizon or date.min)
+        return [first + timedelta(days=number) for number in range((bound - first).days)]
 
     def is_in(self, manifest: Manifest) -> bool:
         """Whether a version has everything that the database has of its day."""
@@ -66,15 +66,8 @@ def number_changes(engine: Engine) -> int:
 
 
 def due_days(changes: Changes, store: Store, today: date, after_days: int) -> list[date]:
-    """The days older than `after_days` that were never archived, or have changed since.
-
-    The first one is the first day with results, or the horizon.
-    """
-    if not changes.changed:
-        return []
-    first = max(min(changes.changed), changes.horizon or date.min)
-    count = (today - timedelta(days=after_days) - first).days
-    days = [first + number * _ONE_DAY for number in range(count)]
+    """The days older than `after_days` that were never archived, or have changed since."""
+    days = changes.days_before(today - timedelta(days=after_days))
     archived = newest_of(store, days)
     return [day for day in days if day not in archived or not changes.is_in(archived[day])]
 
@@ -94,21 +87,35 @@ def verified_versions(engine: Engine) -> dict[date, tuple[int, datetime]]:
 
 
 def note_archived(engine: Engine, manifest: Manifest) -> None:
-    with writing(engine) as connection:
-        values = {**_values(manifest), "now": _stored(connection, datetime.now(UTC))}
-        connection.execute(_ARCHIVED, values)
+    _note(engine, manifest, datetime.now(UTC))
 
 
 def note_verified(engine: Engine, manifest: Manifest, is_intact: bool) -> None:
     """Record the outcome for the newest version of a day."""
-    with writing(engine) as connection:
-        now = datetime.now(UTC)
-        made_at = _stored(connection, datetime.fromisoformat(manifest.made_at))
-        values = {**_values(manifest), "made_at": made_at, "now": _stored(connection, now)}
-        if is_intact:
-            connection.execute(_VERIFIED, values)
-        else:
+    if is_intact:
+        _note(engine, manifest, datetime.fromisoformat(manifest.made_at), datetime.now(UTC))
+    else:
+        with writing(engine) as connection:
             connection.execute(_DAMAGED, {"day": str(manifest.day)})
+
+
+def _note(
+    engine: Engine, manifest: Manifest, archived_at: datetime, verified_at: datetime | None = None
+) -> None:
+    with writing(engine) as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        archived, verified = (
+            moment and (int(moment.timestamp()) if is_sqlite else format_time(moment))
+            for moment in (archived_at, verified_at)
+        )
+        values = {
+            "day": str(manifest.day),
+            "version": manifest.version,
+            "change_no": manifest.source.change_no,
+            "archived_at": archived,
+            "verified_at": verified,
+        }
+        connection.execute(_RECORD, values)
 
 
 def sealed_versions(engine: Engine) -> set[tuple[date, int]]:
@@ -125,20 +132,16 @@ def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
     """
     with reading(engine) as connection:
         changes = read_changes(connection)
-    verified = verified_versions(engine)
-    if not changes.changed:
-        return {}
-    first = max(min(changes.changed), changes.horizon or date.min)
-    days = [first + number * _ONE_DAY for number in range((before - first).days)]
+    days, verified = changes.days_before(before), verified_versions(engine)
     archived = newest_of(store, days)
     reasons = {}
     for day in days:
-        if day not in archived:
+        version = archived[day].version if day in archived else 0
+        if not version:
             reasons[day] = "is not in the archive"
         elif not changes.is_in(archived[day]):
-            reasons[day] = f"has changed since version {archived[day].version}"
-        elif day not in verified or verified[day][0] != archived[day].version:
-            version = archived[day].version
+            reasons[day] = f"has changed since version {version}"
+        elif day not in verified or verified[day][0] != version:
             reasons[day] = f"version {version} was not verified, or found to be damaged"
     return reasons
 
@@ -153,20 +156,6 @@ def archive_lock(engine: Engine, warn: Callable[[str], None]) -> Iterator[None]:
     locks = {"archive": "sam archive"}
     with one_at_a_time(engine, locks, "sam-db archive", "archive.lock", waiting):
         yield
-
-
-def _values(manifest: Manifest) -> dict[str, object]:
-    return {
-        "day": str(manifest.day),
-        "version": manifest.version,
-        "change_no": manifest.source.change_no,
-    }
-
-
-def _stored(connection: Connection, moment: datetime) -> int | str:
-    """A time as the tables store it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    return int(moment.timestamp()) if is_sqlite else format_time(moment)
 
 
 def _as_day(value: object) -> date:

@@ -7,19 +7,26 @@ missing. Exclusions are not restored: the database never deletes one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-from pyarrow import parquet as pq
+from pyarrow import parquet as pq  # type: ignore[import-untyped]
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.identity.identity import operator_identity
 from sam_pipeline.schema.login import login_name
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import Row
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import (
+    DOWNTIME,
+    METRIC_OUTPUT,
+    SERVICE_ENDPOINT,
+    SITE_GROUP,
+)
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
 from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Manifest
@@ -28,64 +35,47 @@ from sam_pipeline.sql.archive.verify import problems_of_files
 from sam_pipeline.sql.database.engine import load_transaction, reading, writing
 from sam_pipeline.sql.errors import ArchiveDamaged, StatementFailed
 from sam_pipeline.sql.loading.batch import MAX_RECORDS, Batch, PendingRow, ViewBatch
-from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.operations import record_operation
 
-_RESULT = {
-    "hostName": "host_name",
-    "serviceURI": "service_uri",
-    "serviceFlavour": "service_flavour",
-    "serviceType": "service_type",
-    "siteName": "site_hint",
-    "metricName": "metric_name",
-    "metricType": "metric_type",
+_COLUMNS = {
+    "classification": "classification",
     "dataType": "data_type",
-    "performanceData": "performance_data",
-    "timestamp": "measured_at",
-    "gatheredAt": "gathered_at",
-    "monitoringHost": "monitoring_host",
-    "summaryData": "summary",
+    "description": "description",
     "detailsData": "details",
-    "voName": "vo",
-    "voFqan": "fqan",
-    "role": "role",
-    "nagiosName": "nagios_name",
+    "downtimeId": "downtime_id",
     "encrypted": "encrypted",
-}
-_ENDPOINT = {
-    "siteName": "site",
-    "hostName": "host_name",
-    "serviceFlavour": "service_flavour",
-    "voName": "vo",
-    "serviceURI": "service_uri",
+    "endTime": "end_time",
+    "gatheredAt": "gathered_at",
     "gridSite": "grid_site",
-    "production": "production",
-    "monitored": "monitored",
-    "validFrom": "valid_from",
-    "validTo": "valid_to",
-}
-_MEMBER = {
-    "siteName": "site",
     "groupName": "group_name",
     "groupType": "group_type",
-    "weight": "weight",
+    "hostName": "host_name",
+    "metricName": "metric_name",
+    "metricType": "metric_type",
+    "monitored": "monitored",
+    "monitoringHost": "monitoring_host",
+    "nagiosName": "nagios_name",
+    "performanceData": "performance_data",
+    "production": "production",
+    "role": "role",
+    "serviceFlavour": "service_flavour",
+    "serviceType": "service_type",
+    "serviceURI": "service_uri",
+    "severity": "severity",
+    "siteName": "site",
+    "startTime": "start_time",
+    "summaryData": "summary",
     "validFrom": "valid_from",
     "validTo": "valid_to",
+    "voFqan": "fqan",
+    "voName": "vo",
+    "weight": "weight",
 }
-_DOWNTIME = {
-    "downtimeId": "downtime_id",
-    "siteName": "site",
-    "hostName": "host_name",
-    "serviceFlavour": "service_flavour",
-    "startTime": "start_time",
-    "endTime": "end_time",
-    "classification": "classification",
-    "severity": "severity",
-    "description": "description",
-}
-"""The attributes of the classes, and the columns of the files."""
+_COLUMNS_OF_RESULTS = {**_COLUMNS, "siteName": "site_hint", "timestamp": "measured_at"}
+"""The columns of the files by attribute of the classes."""
 
 _Values = tuple[Mapping[str, str], str | None, str]
 """Attributes, message id and publisher of a row."""
@@ -95,8 +85,8 @@ _Values = tuple[Mapping[str, str], str | None, str]
 class Restored:
     """Rows by class: those that the database did not have, and those that it had."""
 
-    rows: dict[str, int]
-    duplicates: dict[str, int]
+    rows: Counter[str] = field(default_factory=Counter)
+    duplicates: Counter[str] = field(default_factory=Counter)
 
 
 def restore_day(
@@ -115,37 +105,38 @@ def restore_day(
     problems = list(problems_of_files(store, manifest))
     if problems:
         raise ArchiveDamaged(*problems)
-    restored = Restored({}, {})
+    restored = Restored()
     operator = operator_identity(login_name())
     [topology] = _rows_of(store, manifest, TOPOLOGY)
     [downtimes] = _rows_of(store, manifest, DOWNTIMES)
-    of_record = {
-        record: [row for row in topology if row["record"] == record]
-        for record in (ENDPOINT, MEMBER)
-    }
-    message_id = f"archive:{manifest.day}"
-    parts: list[tuple[str, Mapping[str, str], Iterable[Mapping[str, Any]]]] = [
-        ("serviceEndpoint", _ENDPOINT, _missing(engine, "report_topology", of_record[ENDPOINT])),
-        ("siteGroup", _MEMBER, _missing(engine, "report_site_group", of_record[MEMBER])),
-        ("downtime", _DOWNTIME, _missing_downtimes(engine, downtimes)),
-    ]
-    catalogue = Catalogue(engine)
-    for name, attributes, rows in parts:
-        values = [(_as_texts(row, attributes), message_id, operator) for row in rows]
-        _load(engine, catalogue, name, values, restored)
-    done = 0
-    for results in _results_of(store, manifest):
-        values = [
-            (
-                {**_as_texts(row, _RESULT), "metricStatus": STATUSES[row["status"]]},
-                row["message_id"],
-                row["publisher"] or operator,
-            )
-            for row in results.to_pylist()
-        ]
-        catalogue.partitions.make([str(manifest.day)])
-        _load(engine, catalogue, "metricOutput", values, restored)
-        on_rows(done := done + len(values))
+    endpoints, members = (
+        [row for row in topology if row["record"] == record] for record in (ENDPOINT, MEMBER)
+    )
+    message_id, catalogue = f"archive:{manifest.day}", Catalogue(engine)
+    for message_class, rows in (
+        (SERVICE_ENDPOINT, _missing(engine, "report_topology", endpoints)),
+        (SITE_GROUP, _missing(engine, "report_site_group", members)),
+        (DOWNTIME, _missing_downtimes(engine, downtimes)),
+    ):
+        columns = {key: _COLUMNS[key] for key in message_class.keys if key in _COLUMNS}
+        values = [(_as_texts(row, columns), message_id, operator) for row in rows]
+        _load(engine, catalogue, message_class.name, values, restored)
+    columns = {key: _COLUMNS_OF_RESULTS[key] for key in METRIC_OUTPUT.keys if key != "metricStatus"}
+    source, done = store.source(), 0
+    for file in manifest.of_kind(RESULTS):
+        with source.filesystem().open_input_file(source.path(file.name)) as stream:
+            for results in pq.ParquetFile(stream).iter_batches(MAX_RECORDS):
+                values = [
+                    (
+                        {**_as_texts(row, columns), "metricStatus": STATUSES[row["status"]]},
+                        row["message_id"],
+                        row["publisher"] or operator,
+                    )
+                    for row in results.to_pylist()
+                ]
+                catalogue.partitions.make([str(manifest.day)])
+                _load(engine, catalogue, METRIC_OUTPUT.name, values, restored)
+                on_rows(done := done + len(values))
     fold_all(engine)
     with writing(engine) as connection:
         arguments = {"day": str(manifest.day), "version": str(manifest.version)}
@@ -163,21 +154,7 @@ def _load(
     view = catalogue.find(class_name)
     if view is None:
         raise StatementFailed(f"{class_name}: the view or its trigger is missing (sam-db check)")
-    if values:
-        batch = _batch_of(view, values)
-        inserted = load_transaction(engine, lambda connection: insert_batch(connection, batch))
-        if inserted.failures:
-            raise StatementFailed(*(failure.text for failure in inserted.failures[:5]))
-        rows, duplicates = inserted.counts.rows, inserted.counts.duplicates
-    else:
-        rows = duplicates = 0
-    restored.rows[class_name] = restored.rows.get(class_name, 0) + rows
-    restored.duplicates[class_name] = restored.duplicates.get(class_name, 0) + duplicates
-
-
-def _batch_of(view: ClassView, values: Sequence[_Values]) -> Batch:
-    column = {name.lower(): name for name in view.columns}
-    message = Message({}, b"")
+    column, message = {name.lower(): name for name in view.columns}, Message({}, b"")
     rows = [
         PendingRow(
             message,
@@ -187,7 +164,15 @@ def _batch_of(view: ClassView, values: Sequence[_Values]) -> Batch:
         )
         for number, (texts, message_id, publisher) in enumerate(values, 1)
     ]
-    return Batch({view.name: ViewBatch(view, [message], rows)})
+    counts = Counts()
+    if rows:
+        batch = Batch({view.name: ViewBatch(view, [message], rows)})
+        inserted = load_transaction(engine, lambda connection: insert_batch(connection, batch))
+        if inserted.failures:
+            raise StatementFailed(*(failure.text for failure in inserted.failures[:5]))
+        counts = inserted.counts
+    restored.rows[class_name] += counts.rows
+    restored.duplicates[class_name] += counts.duplicates
 
 
 def _rows_of(store: Store, manifest: Manifest, kind: str) -> Iterator[list[dict[str, Any]]]:
@@ -197,14 +182,6 @@ def _rows_of(store: Store, manifest: Manifest, kind: str) -> Iterator[list[dict[
             source.path(file.name), filesystem=source.filesystem(), partitioning=None
         )
         yield table.to_pylist()
-
-
-def _results_of(store: Store, manifest: Manifest) -> Iterator[pa.RecordBatch]:
-    """The results, in parts that a transaction may store."""
-    source = store.source()
-    for file in manifest.of_kind(RESULTS):
-        with source.filesystem().open_input_file(source.path(file.name)) as stream:
-            yield from pq.ParquetFile(stream).iter_batches(MAX_RECORDS)
 
 
 def _as_texts(row: Mapping[str, Any], attributes: Mapping[str, str]) -> dict[str, str]:

@@ -31,12 +31,11 @@ from sam_pipeline.sql.archive.layout import (
 )
 from sam_pipeline.sql.archive.manifest import LAST_RESULTS, RESULTS, DataFile, Manifest, data_name
 from sam_pipeline.sql.archive.rows import (
-    NamesById,
-    SortedInstances,
-    read_gatherers,
+    GATHERERS,
+    SOURCES,
     read_instances,
+    read_names,
     read_rows,
-    read_sources,
 )
 from sam_pipeline.sql.archive.store import Store, translated
 
@@ -105,9 +104,9 @@ class DayResults:
         self, connection: Connection, day: date, work: Path, on_rows: Callable[[int], None]
     ) -> None:
         self._day = day
-        self._instances: SortedInstances = read_instances(connection)
-        self._sources: NamesById = read_sources(connection)
-        self._gatherers: NamesById = read_gatherers(connection)
+        self._instances = read_instances(connection)
+        self._sources = read_names(connection, *SOURCES)
+        self._gatherers = read_names(connection, *GATHERERS)
         start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
         self._sorted = SortedResults(start * 1000, len(self._instances.key), work)
         dialect, done = connection.dialect.name, 0

@@ -26,14 +26,14 @@ _FETCH_ROWS = 50_000
 
 Codes = npt.NDArray[np.int32]
 
-_INSTANCE = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
-_GATHERER = ("gathered_at", "monitoring_host")
-_SOURCE = {
-    "site_hint": "site_name",
-    **{name: name for name in ("service_uri", "service_type", "metric_type", "data_type")},
-    **{name: name for name in ("role", "nagios_name", "encrypted", "publisher")},
-}
-"""Columns of the file, and those of the view."""
+INSTANCE = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
+_OF_SOURCE = (
+    *("service_uri", "service_type", "metric_type", "data_type"),
+    *("role", "nagios_name", "encrypted", "publisher"),
+)
+SOURCES = ("archive_source", "source_id", {"site_hint": "site_name"} | {n: n for n in _OF_SOURCE})
+GATHERERS = ("gatherer", "gatherer_id", {n: n for n in ("gathered_at", "monitoring_host")})
+"""View, id, and columns of the file with those of the view."""
 
 
 def read_rows(
@@ -46,8 +46,14 @@ def read_rows(
     if connection.dialect.name == "sqlite":
         rows = connection.execute(text(statement), parameters)
         while fetched := rows.fetchmany(_FETCH_ROWS):
-            columns = zip(*fetched, strict=True)
-            yield pa.table([_array(*each) for each in zip(columns, schema, strict=True)], schema)
+            arrays = []
+            for values, field in zip(zip(*fetched, strict=True), schema, strict=True):
+                if pa.types.is_timestamp(field.type):
+                    seconds = pa.array(values, pa.int64()).cast(pa.timestamp("s", "UTC"))
+                    arrays.append(seconds.cast(field.type))
+                else:
+                    arrays.append(pa.array(values, field.type))
+            yield pa.table(arrays, schema)
         return
     for batch in _copied(connection, statement, parameters, schema):
         yield pa.Table.from_batches([batch])
@@ -60,12 +66,6 @@ def read_table(
     return pa.concat_tables(
         [schema.empty_table(), *read_rows(connection, statement, parameters, schema)]
     ).combine_chunks()
-
-
-def _array(values: Any, field: pa.Field) -> pa.Array:
-    if pa.types.is_timestamp(field.type):
-        return pa.array(values, pa.int64()).cast(pa.timestamp("s", "UTC")).cast(field.type)
-    return pa.array(values, field.type)
 
 
 def _copied(
@@ -125,7 +125,7 @@ def _parsed(pipe: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 class NamesById(NamedTuple):
-    """Codes and dictionary of columns whose value an id determines; `code_of[id]` is a code."""
+    """Columns whose value an id determines: codes and dictionary of each, by `row_of[id]`."""
 
     columns: Mapping[str, tuple[Codes, pa.Array]]
     row_of: Integers
@@ -150,10 +150,10 @@ class SortedInstances(NamedTuple):
 
 
 def read_instances(connection: Connection) -> SortedInstances:
-    statement = f"SELECT instance_id, {', '.join(_INSTANCE)} FROM report_instance"
-    rows = read_table(connection, statement, {}, _schema("instance_id", _INSTANCE))
-    rows = rows.sort_by([(name, "ascending") for name in _INSTANCE])
-    columns = {name: _encoded(rows[name]) for name in _INSTANCE}
+    statement = f"SELECT instance_id, {', '.join(INSTANCE)} FROM report_instance"
+    rows = read_table(connection, statement, {}, _schema("instance_id", INSTANCE))
+    rows = rows.sort_by([(name, "ascending") for name in INSTANCE])
+    columns = {name: _encoded(rows[name]) for name in INSTANCE}
     (host, hosts), (flavour, flavours) = columns["host_name"], columns["service_flavour"]
     pairs, endpoint = np.unique(
         flavour.astype(np.int64) * max(len(hosts), 1) + host, return_inverse=True
@@ -171,16 +171,9 @@ def read_instances(connection: Connection) -> SortedInstances:
     return SortedInstances(NamesById(columns, count), _row_of(rows["instance_id"]), key)
 
 
-def read_sources(connection: Connection) -> NamesById:
-    return _read(connection, "archive_source", "source_id", _SOURCE)
-
-
-def read_gatherers(connection: Connection) -> NamesById:
-    return _read(connection, "gatherer", "gatherer_id", {name: name for name in _GATHERER})
-
-
-def _read(connection: Connection, table: str, key: str, names: Mapping[str, str]) -> NamesById:
-    statement = f"SELECT {key}, {', '.join(names.values())} FROM {table}"
+def read_names(connection: Connection, view: str, key: str, names: Mapping[str, str]) -> NamesById:
+    """The names of SOURCES or GATHERERS by their ids."""
+    statement = f"SELECT {key}, {', '.join(names.values())} FROM {view}"
     rows = read_table(connection, statement, {}, _schema(key, tuple(names)))
     return NamesById({name: _encoded(rows[name]) for name in names}, _row_of(rows[key]))
 

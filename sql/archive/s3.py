@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,7 +62,8 @@ class S3Store:
                 "s3", region_name=region, endpoint_url=endpoint, config=_CONFIG
             )
         # The endpoint may be that of a variable or of the shared configuration file.
-        endpoint = None if self._is_amazon() else self._client.meta.endpoint_url
+        host = urlsplit(self._client.meta.endpoint_url).hostname or ""
+        endpoint = None if host.endswith(".amazonaws.com") else self._client.meta.endpoint_url
         self._location = {"endpoint_override": endpoint, "region": region}
 
     def names(self, prefix: str = "") -> list[str]:
@@ -92,8 +93,12 @@ class S3Store:
         with self._translated(name):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
-    def workspace(self) -> AbstractContextManager[Path]:
-        return _temporary_directory()
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        with translated(gettempdir()):
+            directory = TemporaryDirectory(prefix="sam-archive-", ignore_cleanup_errors=True)
+        with directory as path:
+            yield Path(path)
 
     def source(self) -> DataSource:
         """With the credentials of now: an executor needs no configuration of its own."""
@@ -128,26 +133,15 @@ class S3Store:
             if digest.hexdigest() != sha256:
                 raise
 
-    def _is_amazon(self) -> bool:
-        return (urlsplit(self._client.meta.endpoint_url).hostname or "").endswith(".amazonaws.com")
-
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         try:
             yield
         except (BotoCoreError, ClientError) as error:
-            raise _of_server(error, f"{self.url}/{name}".rstrip("/")) from error
+            raise of_server(error, f"{self.url}/{name}".rstrip("/")) from error
 
 
-@contextmanager
-def _temporary_directory() -> Iterator[Path]:
-    with translated(tempfile.gettempdir()):
-        directory = tempfile.TemporaryDirectory(prefix="sam-archive-", ignore_cleanup_errors=True)
-    with directory as path:
-        yield Path(path)
-
-
-def _of_server(error: BotoCoreError | ClientError, where: str) -> ArchiveError:
+def of_server(error: BotoCoreError | ClientError, where: str) -> ArchiveError:
     """An error of the library as one of ours."""
     text = f"{where}: {error}"
     if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
