@@ -33,7 +33,7 @@ def read_argo(files: Files, time_format: str | None = None) -> FeedRows:
     rows = FeedRows(ARGO)
     if "endpoints" in files:
         lines = list(table_lines(files["endpoints"], TOPOLOGY_COLUMNS, rows.left_out))
-        rows.endpoints = rows.read(SERVICE_ENDPOINT, lines, _endpoint)
+        rows.endpoints = rows.read(SERVICE_ENDPOINT, lines, endpoints)
         people: dict[str, set[str]] = defaultdict(set)
         countries: dict[str, set[str]] = defaultdict(set)
         for _, line in lines:
@@ -48,11 +48,11 @@ def read_argo(files: Files, time_format: str | None = None) -> FeedRows:
         rows.sites = {site: SiteFacts(countries=names) for site, names in countries.items()}
     if "downtimes" in files:
         lines = list(table_lines(files["downtimes"], DOWNTIME_COLUMNS, rows.left_out))
-        rows.downtimes = rows.read(DOWNTIME, lines, lambda line: _downtime(line, time_format))
+        rows.downtimes = rows.read(DOWNTIME, lines, lambda line: downtimes(line, time_format))
     return rows
 
 
-def _endpoint(line: Line) -> Iterator[Mapping[str, str]]:
+def endpoints(line: Line) -> Iterator[Mapping[str, str]]:
     status = line.get("Status", "").lower()
     yield {
         "siteName": line[SITE],
@@ -63,7 +63,7 @@ def _endpoint(line: Line) -> Iterator[Mapping[str, str]]:
     }
 
 
-def _downtime(line: Line, time_format: str | None) -> Iterator[Mapping[str, str]]:
+def downtimes(line: Line, time_format: str | None) -> Iterator[Mapping[str, str]]:
     try:
         start, end = (time_in(time_format, line[name]) for name in ("start_time", "end_time"))
     except ValueError as error:

@@ -44,10 +44,10 @@ def read_cric(files: Files) -> FeedRows:
     if "endpoints" in files:
         rows.endpoints, rows.sites = _services(rows, files["endpoints"])
     if "groups" in files:
-        federations = rows.read(SITE_GROUP, _objects(files["groups"]), _federation)
-        rows.groups = {FEDERATION: federations}
+        found = rows.read(SITE_GROUP, _objects(files["groups"]), federations)
+        rows.groups = {FEDERATION: found}
     if "downtimes" in files:
-        rows.downtimes = rows.read(DOWNTIME, _downtime_objects(files["downtimes"]), _downtime)
+        rows.downtimes = rows.read(DOWNTIME, _downtime_objects(files["downtimes"]), downtimes)
     return rows
 
 
@@ -96,7 +96,7 @@ def _services(rows: FeedRows, paths: Iterable[Path]) -> tuple[list[Row], Mapping
     return endpoints, sites
 
 
-def _federation(named: Named) -> Iterator[Mapping[str, str]]:
+def federations(named: Named) -> Iterator[Mapping[str, str]]:
     name, federation = named
     _texts(federation)
     sites = federation.get("rcsites") or []
@@ -106,7 +106,7 @@ def _federation(named: Named) -> Iterator[Mapping[str, str]]:
         yield {"siteName": site, "groupName": name, "groupType": FEDERATION}
 
 
-def _downtime(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
+def downtimes(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
     """A row for each affected service."""
     site, (name, downtime) = entry
     fields = _texts(

@@ -57,8 +57,8 @@ def read_gocdb(files: Files) -> FeedRows:
     """The rows of the files `endpoints`, `groups` and `downtimes`, as far as they are given."""
     rows = FeedRows(GOCDB)
     if paths := files.get("endpoints"):
-        services = _elements(paths, "SERVICE_ENDPOINT", rows.left_out)
-        rows.endpoints = rows.read(SERVICE_ENDPOINT, services, _endpoint)
+        found = _elements(paths, "SERVICE_ENDPOINT", rows.left_out)
+        rows.endpoints = rows.read(SERVICE_ENDPOINT, found, endpoints)
     if paths := files.get("groups"):
         sites = []
         for where, element in _elements(paths, "SITE", rows.left_out):
@@ -67,18 +67,18 @@ def read_gocdb(files: Files) -> FeedRows:
             else:
                 rows.left_out.append(LeftOut(where, "has no NAME"))
         rows.sites = {site: _facts(element) for _, (site, element) in sites}
-        rows.groups = {NGI: rows.read(SITE_GROUP, sites, _ngi)}
+        rows.groups = {NGI: rows.read(SITE_GROUP, sites, ngis)}
         if any(len(element) for _, (_, element) in sites):
             # get_site_list has neither scope tags nor contacts.
-            rows.groups |= {SCOPE: rows.read(SITE_GROUP, sites, _scope_groups)}
-            rows.contacts = rows.read(SITE_CONTACT, sites, _contact)
+            rows.groups |= {SCOPE: rows.read(SITE_GROUP, sites, scope_groups)}
+            rows.contacts = rows.read(SITE_CONTACT, sites, contacts)
     if paths := files.get("downtimes"):
-        downtimes = _elements(paths, "DOWNTIME", rows.left_out)
-        rows.downtimes = rows.read(DOWNTIME, downtimes, _downtime)
+        found = _elements(paths, "DOWNTIME", rows.left_out)
+        rows.downtimes = rows.read(DOWNTIME, found, downtimes)
     return rows
 
 
-def _endpoint(element: Element) -> Iterator[Mapping[str, str]]:
+def endpoints(element: Element) -> Iterator[Mapping[str, str]]:
     # A service has one URL, or one for each of its endpoints, in any order.
     urls = sorted(url.text or "" for url in element.iterfind("ENDPOINTS/ENDPOINT/URL"))
     yield {
@@ -91,7 +91,7 @@ def _endpoint(element: Element) -> Iterator[Mapping[str, str]]:
     }
 
 
-def _ngi(named: Named) -> Iterator[Mapping[str, str]]:
+def ngis(named: Named) -> Iterator[Mapping[str, str]]:
     site, element = named
     if ngi := element.get("ROC") or text_of(element, "ROC"):
         yield {"siteName": site, "groupName": ngi, "groupType": NGI}
@@ -99,13 +99,13 @@ def _ngi(named: Named) -> Iterator[Mapping[str, str]]:
         logger.warning("site %s has no NGI (ROC)", site)
 
 
-def _scope_groups(named: Named) -> Iterator[Mapping[str, str]]:
+def scope_groups(named: Named) -> Iterator[Mapping[str, str]]:
     site, element = named
     for scope in _scopes(element):
         yield {"siteName": site, "groupName": scope, "groupType": SCOPE}
 
 
-def _contact(named: Named) -> Iterator[Mapping[str, str]]:
+def contacts(named: Named) -> Iterator[Mapping[str, str]]:
     site, element = named
     channels = (text_of(element, "CONTACT_EMAIL"), text_of(element, "CONTACT_TEL"))
     if text := ", ".join(filter(None, channels)):
@@ -129,7 +129,7 @@ def _scopes(site: Element) -> list[str]:
     return [text for scope in site.iterfind("SCOPES/SCOPE") if (text := (scope.text or "").strip())]
 
 
-def _downtime(element: Element) -> Iterator[Mapping[str, str]]:
+def downtimes(element: Element) -> Iterator[Mapping[str, str]]:
     """A row for each service."""
     downtime_id = element.get("PRIMARY_KEY") or text_of(element, "PRIMARY_KEY")
     if not downtime_id:

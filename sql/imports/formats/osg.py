@@ -12,7 +12,6 @@ GROUP.yaml beside GROUP_downtime.yaml says which host a resource is.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,8 +58,6 @@ _TIME = re.compile(
     re.ASCII,
 )
 
-logger = logging.getLogger(__name__)
-
 
 def read_osg(files: Files) -> FeedRows:
     """The rows of the files `endpoints` and `downtimes`, as far as they are given."""
@@ -72,12 +69,12 @@ def read_osg(files: Files) -> FeedRows:
             for located in elements(path, SUMMARY)
             if text_of(located.element, "Disable").lower() != _TRUE
         ]
-        rows.endpoints = rows.read(SERVICE_ENDPOINT, resource_groups, _services)
-        groups = rows.read(SITE_GROUP, resource_groups, _groups)
+        rows.endpoints = rows.read(SERVICE_ENDPOINT, resource_groups, endpoints)
+        found = rows.read(SITE_GROUP, resource_groups, groups)
         rows.groups = {
-            kind: [row for row in groups if row["groupType"] == kind] for kind in (FACILITY, SITE)
+            kind: [row for row in found if row["groupType"] == kind] for kind in (FACILITY, SITE)
         }
-        rows.contacts = rows.read(SITE_CONTACT, resource_groups, _contacts)
+        rows.contacts = rows.read(SITE_CONTACT, resource_groups, contacts)
         rows.sites = {
             text_of(element, "GroupName"): SiteFacts(
                 infrastructure=["Production" if _in_production(element) else "Test"],
@@ -89,14 +86,14 @@ def read_osg(files: Files) -> FeedRows:
         rows.downtimes = []
         for path in files["downtimes"]:
             if path.suffix in (".yaml", ".yml"):
-                rows.downtimes += rows.read(DOWNTIME, _entries(path), _downtime_of_entry)
+                rows.downtimes += rows.read(DOWNTIME, _entries(path), downtimes_of_entry)
             else:
-                found = elements(path, DOWNTIMES, PERIODS)
-                rows.downtimes += rows.read(DOWNTIME, found, _downtime_of_element)
+                items = elements(path, DOWNTIMES, PERIODS)
+                rows.downtimes += rows.read(DOWNTIME, items, downtimes_of_element)
     return rows
 
 
-def _services(group: Element) -> Iterator[Mapping[str, str]]:
+def endpoints(group: Element) -> Iterator[Mapping[str, str]]:
     """An endpoint for each service of an active resource."""
     for resource in _resources(group):
         wlcg_monitoring = text_of(resource, "WLCGInformation/InteropMonitoring").lower()
@@ -113,7 +110,7 @@ def _services(group: Element) -> Iterator[Mapping[str, str]]:
             }
 
 
-def _groups(group: Element) -> Iterator[Mapping[str, str]]:
+def groups(group: Element) -> Iterator[Mapping[str, str]]:
     for group_type, name in (
         (FACILITY, text_of(group, "Facility/Name")),
         (SITE, text_of(group, "Site/Name")),
@@ -123,16 +120,16 @@ def _groups(group: Element) -> Iterator[Mapping[str, str]]:
             yield {"siteName": site, "groupName": name, "groupType": group_type}
 
 
-def _contacts(group: Element) -> Iterator[Mapping[str, str]]:
+def contacts(group: Element) -> Iterator[Mapping[str, str]]:
     """The administrators of the resources."""
-    people = [
+    named = [
         " ".join(filter(None, [text_of(contact, "Name"), text_of(contact, "Email")]))
         for resource in _resources(group)
-        for contacts in resource.iterfind("ContactLists/ContactList")
-        if text_of(contacts, "ContactType") == _ADMINISTRATOR
-        for contact in contacts.iterfind("Contacts/Contact")
+        for people in resource.iterfind("ContactLists/ContactList")
+        if text_of(people, "ContactType") == _ADMINISTRATOR
+        for contact in people.iterfind("Contacts/Contact")
     ]
-    if contact := contact_of(people):
+    if contact := contact_of(named):
         yield {"siteName": text_of(group, "GroupName"), "contact": contact}
 
 
@@ -148,7 +145,7 @@ def _in_production(group: Element) -> bool:
     return said == _TRUE if said else text_of(group, "GridType") == _PRODUCTION
 
 
-def _downtime_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
+def downtimes_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
     if downtime.tag != "Downtime":
         raise RecordRefused("element", f"is <{downtime.tag[:40]}>, not <Downtime>")
     fields = {child.tag: (child.text or "").strip() for child in downtime}
@@ -157,7 +154,7 @@ def _downtime_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
     yield from _downtime_rows(fields, site, fields.get("ResourceFQDN", ""), services)
 
 
-def _downtime_of_entry(entry: tuple[str, Mapping[str, str], Any]) -> Iterator[Mapping[str, str]]:
+def downtimes_of_entry(entry: tuple[str, Mapping[str, str], Any]) -> Iterator[Mapping[str, str]]:
     site, hosts, fields = entry
     if not isinstance(fields, dict):
         raise RecordRefused("form", "must have keys and values, such as `ID: 1`")

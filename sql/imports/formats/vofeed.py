@@ -80,10 +80,10 @@ def read_vo_feed(files: Files, site_group: str = "") -> FeedRows:
         for service in site.iterfind("service")
     ]
     rows = FeedRows(f"{VO_FEED}:{vo}")
-    rows.endpoints = rows.read(SERVICE_ENDPOINT, services, lambda item: _service(*item, vo))
-    groups = rows.read(SITE_GROUP, sites, lambda item: _groups(*item, site_group))
-    rows.groups = {ALL_TYPES: groups}
-    rows.contacts = rows.read(SITE_CONTACT, sites, lambda item: _contact(*item))
+    rows.endpoints = rows.read(SERVICE_ENDPOINT, services, lambda item: endpoints(*item, vo))
+    found = rows.read(SITE_GROUP, sites, lambda item: groups(*item, site_group))
+    rows.groups = {ALL_TYPES: found}
+    rows.contacts = rows.read(SITE_CONTACT, sites, lambda item: contacts(*item))
     return rows
 
 
@@ -92,7 +92,7 @@ def _said(site: Element) -> list[tuple[str, str]]:
     return [(group.get("name", ""), group.get("type", "")) for group in site.iterfind("group")]
 
 
-def _service(name: str, site: Element, service: Element, vo: str) -> Iterator[Mapping[str, str]]:
+def endpoints(name: str, site: Element, service: Element, vo: str) -> Iterator[Mapping[str, str]]:
     status = service.get("production_status", "").strip().lower()
     if status not in _IN_PRODUCTION:
         raise RecordRefused("flag", f"production_status must be true or false, not {status!r}")
@@ -108,7 +108,7 @@ def _service(name: str, site: Element, service: Element, vo: str) -> Iterator[Ma
     }
 
 
-def _groups(name: str, site: Element, site_group: str) -> Iterator[Mapping[str, str]]:
+def groups(name: str, site: Element, site_group: str) -> Iterator[Mapping[str, str]]:
     own_types = {site_group} if site_group else set()
     said = _said(site)
     own_names = {
@@ -126,6 +126,6 @@ def _groups(name: str, site: Element, site_group: str) -> Iterator[Mapping[str, 
         yield {"siteName": name, "groupName": group, "groupType": kind}
 
 
-def _contact(name: str, site: Element) -> Iterator[Mapping[str, str]]:
+def contacts(name: str, site: Element) -> Iterator[Mapping[str, str]]:
     if contact := site.get("contact", "").strip():
         yield {"siteName": name, "contact": contact}
