@@ -190,8 +190,8 @@ class Import:
         loader = Loader(self.engine, self.catalogue, self.limits, parks=False)
         audit = Audit(CONSUMER, socket.gethostname(), os.getpid(), [file] * len(messages))
         counts = load_all(Loading(loader, messages, datetime.now(UTC), audit))
-        # Each message is one record.
-        refused = len(messages) - counts.rows - counts.duplicates
+        refused = counts.dead_letters.total()
+        refused += counts.repeated_dead_letters + counts.summarised_dead_letters
         letters, ignored = dict(counts.dead_letters), dict(counts.ignored_keys)
         numbers = (len(messages), counts.rows, counts.duplicates, refused)
         totals.add(ImportTotals(*numbers, dead_letters=letters, ignored_keys=ignored))

@@ -112,6 +112,17 @@ def run_until_killed(engine: Engine, file: Path) -> None:
         run(engine, file)
 
 
+def test_a_record_of_several_flavours_hides_no_refused_one(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "two.txt"
+    several = metric_result(serviceFlavour="CE,SRM", timestamp="2009-02-01T12:00:00Z")
+    file.write_text(write_wlcg(several) + write_wlcg({**several, "metricStatus": "FINE"}))
+
+    for new in (2, 0):
+        totals = run(engine, file)
+        assert (totals.records, totals.rows, totals.duplicates) == (2, new, 2 - new)
+        assert totals.refused == 1
+
+
 def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, history: Path) -> None:
     totals = run(engine, history)
 
