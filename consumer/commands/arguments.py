@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any
 
 from sam_pipeline.consumer.settings.config import problem_of_target
 from sam_pipeline.schema.program.command import whole_number
-
-
-def add_action(
-    actions: Any, name: str, handler: Callable[[argparse.Namespace], int], text: str, epilog: str
-) -> argparse.ArgumentParser:
-    """Add an action of a command to `actions` (of add_subparsers)."""
-    description = f"{text[0].upper()}{text[1:]}."
-    action: argparse.ArgumentParser = actions.add_parser(
-        name, help=text, description=description, epilog=epilog
-    )
-    action.set_defaults(handler=handler, usage_error=action.error)
-    return action
 
 
 def add_instance(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.commands.arguments import add_action
 from sam_pipeline.consumer.errors import EditorFailed
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer
@@ -31,6 +30,7 @@ from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
     OK,
+    add_action,
     print_done,
     print_json,
     print_json_array,
@@ -119,9 +119,7 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(
-        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
-    )
+    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
     action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
     _add_selection(action, OPEN, f"print all, not only the newest {LISTED}")
     _add_state(action)

@@ -14,14 +14,13 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.commands.arguments import add_action
 from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import certificate_identity
 from sam_pipeline.schema.identity.policy import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.net.certificate import certificates, is_proxy, subject_in
-from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.command import OK, add_action, print_json, print_lines, text_table
 from sam_pipeline.schema.program.moments import moment_argument, utc_now
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.records.classes import built_in, folded
@@ -65,9 +64,7 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(
-        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
-    )
+    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
     for name, handler, text in (
         ("list", run_list, "list the records that each identity sent"),
         ("suggest", run_suggest, "print a policy that allows these records"),

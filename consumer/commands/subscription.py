@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 
-from sam_pipeline.consumer.commands.arguments import add_action, add_targets
+from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.core.recovery import name_locked
 from sam_pipeline.consumer.errors import NoState, SourceTaken, UnsubscribeRefused
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, is_alive, read_state
@@ -31,6 +31,7 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
     USAGE,
+    add_action,
     print_done,
     print_json,
     print_lines,
@@ -71,9 +72,7 @@ OF_MADE = ("server", "stored_in", "since")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(
-        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
-    )
+    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
     text = "list the subscriptions at each broker, and those that are left behind"
     add_targets(add("list", run_list, text))
     action = add("delete", run_delete, "delete subscriptions at their broker")

@@ -7,7 +7,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from sam_pipeline.consumer.commands.arguments import add_action
 from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import TOKEN, token_identity
@@ -16,6 +15,7 @@ from sam_pipeline.schema.identity.tokens import load_tokens, make_token, remove_
 from sam_pipeline.schema.program.command import (
     OK,
     USAGE,
+    add_action,
     print_done,
     print_json,
     print_lines,
@@ -45,9 +45,7 @@ AFTER_RELOAD = "takes effect when the daemon is reloaded"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    add = partial(
-        add_action, parser.add_subparsers(metavar="ACTION", required=True), epilog=EXAMPLES
-    )
+    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
     adding = add("add", run_add, "add a token to the file and print it")
     listing = add("list", run_list, "list the names of the tokens")
     removing = add("remove", run_remove, "remove the tokens of a name from the file")

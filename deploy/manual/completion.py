@@ -33,7 +33,7 @@ def scripts(program: str) -> Mapping[str, str]:
     parser = parser_of(program)
     for actions in subparsers(parser):
         names = [*actions.choices]
-        add_action(actions, "help", "describe a command").add_argument("of", choices=names)
+        add_action(actions, "help", None, "describe a command").add_argument("of", choices=names)
     for command in [parser, *commands(parser)]:
         for action in command._actions:
             describe(action)

@@ -6,7 +6,6 @@ import argparse
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM, config_of
 from sam_pipeline.publisher.errors import PublishUsage
@@ -16,8 +15,7 @@ from sam_pipeline.schema.identity.keys import SUFFIX, Signer, make_key, problem_
 from sam_pipeline.schema.identity.signature import load_signer
 from sam_pipeline.schema.program.command import (
     OK,
-    CommandParser,
-    common_options,
+    add_action,
     print_done,
     print_json,
     print_lines,
@@ -36,20 +34,11 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    actions: Any = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=CommandParser
-    )
-    common = [common_options()]
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
-    def add_action(name: str, text: str) -> Any:
-        description = f"{text[0].upper()}{text[1:]}."
-        return actions.add_parser(
-            name, help=text, description=description, epilog=EXAMPLES, parents=common
-        )
-
-    make_action = add_action("make", "write a new key to NAME.pem, which only its owner can read")
+    summary = "write a new key to NAME.pem, which only its owner can read"
+    make_action = add_action(actions, "make", handle, summary, EXAMPLES)
     make_action.add_argument(
         "name", type=name_argument, metavar="NAME", help="name of the key, unique in a policy"
     )
@@ -60,7 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory of the file (default: the working directory)",
     )
-    show_action = add_action("show", "show the name and the public part of a key")
+    summary = "show the name and the public part of a key"
+    show_action = add_action(actions, "show", handle, summary, EXAMPLES)
     show_action.add_argument(
         "file",
         nargs="?",

@@ -41,8 +41,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     TRY_LATER,
     UNAVAILABLE,
-    CommandParser,
-    common_options,
+    add_action,
     print_done,
     print_json,
     print_lines,
@@ -92,16 +91,11 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(handler=handle)
     parser.description = DESCRIPTION
-    actions: Any = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=CommandParser
-    )
-    common = [common_options()]
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
-    def add_action(name: str, text: str) -> Any:
-        description = f"{text[0].upper()}{text[1:]}."
-        action = actions.add_parser(name, help=text, description=description, parents=common)
+    def add(name: str, summary: str, epilog: str = "") -> Any:
+        action = add_action(actions, name, handle, summary, epilog)
         others = "the section's" if name not in OF_ALL else "that of the section and all of copies"
         action.add_argument(
             "--copy",
@@ -110,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
         return action
 
-    status_action = add_action("status", "show the size and the limits of the spool")
+    status_action = add("status", "show the size and the limits of the spool")
     status_action.add_argument(
         "--textfile",
         type=Path,
@@ -118,18 +112,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write the sizes of all spools, and when certificates expire, to this file for the "
         "textfile collector of node_exporter instead",
     )
-    list_action = add_action("list", "list the elements, oldest first")
+    list_action = add("list", "list the elements, oldest first")
     list_action.add_argument(
         "--limit", type=whole_number(), metavar="N", help="list at most N elements"
     )
-    show_action = add_action("show", "print headers and body of elements")
+    show_action = add("show", "print headers and body of elements")
     show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
-    add_action("verify", "read every element and report problems; change nothing")
-    add_action("repair", "quarantine damaged elements, remove leftovers of killed processes")
-    drop_action = add_action("drop", "remove elements, also ones that were set aside, for ever")
+    add("verify", "read every element and report problems; change nothing")
+    add("repair", "quarantine damaged elements, remove leftovers of killed processes")
+    drop_action = add("drop", "remove elements, also ones that were set aside, for ever")
     drop_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
-    drain_action = add_action("drain", "send all elements to the first broker that takes them")
-    drain_action.epilog = DRAIN_EXAMPLES
+    summary = "send all elements to the first broker that takes them"
+    drain_action = add("drain", summary, DRAIN_EXAMPLES)
     drain_action.add_argument("--loop", action="store_true", help="repeat until terminated")
     add_broker_options(drain_action)
 

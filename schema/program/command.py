@@ -131,16 +131,26 @@ def program_parser(
     actions.groups = commands
     for group in commands.values():
         for name, (module, summary) in group.items():
-            add_action(actions, name, summary, module=f"{package}.{module}")
+            add_action(actions, name, None, summary, module=f"{package}.{module}")
     return parser
 
 
-def add_action(actions: Any, name: str, summary: str, epilog: str = "", **keywords: Any) -> Any:
+def add_action(
+    actions: Any,
+    name: str,
+    handler: Optional[Callable[[argparse.Namespace], int]],
+    summary: str,
+    epilog: str = "",
+    **keywords: Any,
+) -> Any:
     """Add a command or an action to `actions` (of add_subparsers); return its parser."""
     description = f"{summary[0].upper()}{summary[1:]}."
-    return actions.add_parser(
+    parser = actions.add_parser(
         name, help=summary, description=description, epilog=epilog, **keywords
     )
+    if handler:
+        parser.set_defaults(handler=handler, usage_error=parser.error)
+    return parser
 
 
 AddOption = Callable[[argparse.ArgumentParser], object]
@@ -165,8 +175,7 @@ def add_verbs(noun: argparse.ArgumentParser, examples: str, **verbs: Verb) -> No
     noun.epilog = examples
     actions = noun.add_subparsers(metavar="COMMAND")
     for name, verb in verbs.items():
-        parser = add_action(actions, name, verb.summary)
-        parser.set_defaults(handler=verb.handler, usage_error=parser.error)
+        parser = add_action(actions, name, verb.handler, verb.summary, examples)
         for add in verb.options:
             add(parser)
 

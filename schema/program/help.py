@@ -128,7 +128,12 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
         yield Section("dates and times", (), forms)
     if common:
         yield Section(COMMON, (), _options(parser, common))
-    yield from parsed(parser.epilog or "")
+    for section in parsed(parser.epilog or ""):
+        if section.title in EXAMPLES and parser.prog.count(" ") > 1:  # those of all verbs of a noun
+            own = [item for item in section.items if parser.prog in item.term]
+            section = section._replace(items=own)
+        if section.items or section.paragraphs:
+            yield section
 
 
 def _options(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[Item]:

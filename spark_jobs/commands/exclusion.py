@@ -67,8 +67,10 @@ logger = logging.getLogger(__name__)
 
 def add_options(group: argparse.ArgumentParser) -> None:
     group.epilog = EXAMPLES
-    actions = group.add_subparsers(metavar="ACTION", required=True)
-    command = add_action(actions, "add", "add an exclusion, and print its id", ADD_EXAMPLES)
+    actions = group.add_subparsers(metavar="ACTION")
+    command = add_action(
+        actions, "add", run_add, "add an exclusion, and print its id", ADD_EXAMPLES
+    )
     for option, metavar, text in (
         ("--monitoring-host", "H", "exclude the results that it measured"),
         ("--metric", "M", "exclude a metric, everywhere or as below"),
@@ -86,18 +88,15 @@ def add_options(group: argparse.ArgumentParser) -> None:
             help=f"the {name} of the exclusion, as in the examples",
         )
     _add_decision(command, "shown with the exclusion")
-    command.set_defaults(handler=run_add)
-    command = add_action(actions, "list", "list the exclusions in force")
+    command = add_action(actions, "list", run_list, "list the exclusions in force")
     command.add_argument(
         "--all", dest="everything", action="store_true", help="include removed exclusions"
     )
-    command.set_defaults(handler=run_list)
-    command = add_action(actions, "remove", "remove an exclusion; its history stays")
+    command = add_action(actions, "remove", run_remove, "remove an exclusion; its history stays")
     command.add_argument(
         "exclusion_id", metavar="ID", type=whole_number(1, 999_999_999), help="as listed by `list`"
     )
     _add_decision(command, "why; recorded with the exclusion")
-    command.set_defaults(handler=run_remove)
 
 
 def _add_decision(command: argparse.ArgumentParser, reason: str) -> None:

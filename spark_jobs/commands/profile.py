@@ -77,8 +77,8 @@ class Checked:
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = f"{EXAMPLES}\n{SHOW_EXAMPLES}"
-    actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = add_action(actions, "check", "list all problems of profiles", EXAMPLES)
+    actions = command.add_subparsers(metavar="ACTION")
+    check = add_action(actions, "check", run_check, "list all problems of profiles", EXAMPLES)
     check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
     check.add_argument(
         "--days",
@@ -87,10 +87,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="examine the newest N days with results (default: %(default)s)",
     )
-    check.set_defaults(handler=run_check)
-    show = add_action(actions, "show", "say in words what published days counted", SHOW_EXAMPLES)
+    show = add_action(
+        actions, "show", run_show, "say in words what published days counted", SHOW_EXAMPLES
+    )
     add_published_options(show, site=False)
-    show.set_defaults(handler=run_show)
 
 
 def add_config_options(command: argparse.ArgumentParser) -> None:

@@ -67,8 +67,8 @@ logger = logging.getLogger(__name__)
 
 def add_options(group: argparse.ArgumentParser) -> None:
     group.epilog = EXAMPLES
-    actions = group.add_subparsers(metavar="ACTION", required=True)
-    command = add_action(actions, "add", "seal a month, or seal it again", ADD_EXAMPLES)
+    actions = group.add_subparsers(metavar="ACTION")
+    command = add_action(actions, "add", run_add, "seal a month, or seal it again", ADD_EXAMPLES)
     _add_month(command, "the month, which must be over")
     command.add_argument(
         "--who", type=text_argument, metavar="NAME", help="the person responsible for the figures"
@@ -79,16 +79,13 @@ def add_options(group: argparse.ArgumentParser) -> None:
         help="change nothing, print the effect of the candidates on the month",
     )
     add_report_option(command)
-    command.set_defaults(handler=run_add)
     summary = "list the sealed months, and how much would change in them"
-    command = add_action(actions, "list", summary)
+    command = add_action(actions, "list", run_list, summary)
     add_report_option(command)
-    command.set_defaults(handler=run_list)
     summary = "show who sealed a month and when, and what its candidates would change"
-    command = add_action(actions, "show", summary)
+    command = add_action(actions, "show", run_show, summary)
     _add_month(command, "the sealed month")
     add_report_option(command)
-    command.set_defaults(handler=run_show)
 
 
 def _add_month(command: argparse.ArgumentParser, text: str) -> None:

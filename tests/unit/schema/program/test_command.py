@@ -76,9 +76,9 @@ def program(monkeypatch: pytest.MonkeyPatch) -> command.CommandParser:
     main = command.CommandParser(prog="sam-x", description="Do things.")
     actions = main.add_subparsers(metavar="COMMAND")
     actions.groups = {"work": {"do": ()}, "look": {"see": ()}}
-    do = command.add_action(actions, "do", "do a thing", EPILOG)
+    do = command.add_action(actions, "do", None, "do a thing", EPILOG)
     do.add_argument("--since", metavar="TIME", action="append", help="from this time on")
-    command.add_action(actions, "see", "see a thing")
+    command.add_action(actions, "see", None, "see a thing")
     return main
 
 
