@@ -26,7 +26,9 @@ def keys_of(settings: type[Settings]) -> Iterator[ConfigKey]:
     """The keys of a section or table, without the tables in it that have pages of their own."""
     for key in sorted(settings.KEYS.values(), key=lambda key: key.name not in FIRST):
         if key.meaning:
-            default = REQUIRED if key.default is settings_key.REQUIRED else _shown(key.default)
+            default = (
+                REQUIRED if key.default is settings_key.REQUIRED else _shown(key.shown(key.default))
+            )
             yield ConfigKey(key.name, default, key.meaning)
 
 

@@ -59,7 +59,7 @@ ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
         **CONFIG,
         "SAM_REPORT_PROFILES": "the key `profiles` of `[report]`, separated by commas",
         "SAM_REPORT_SOURCE": "the key `source` of `[report]`: database, archive or auto",
-        "SAM_REPORT_START_TIMEOUT_S": "the key `start_timeout_s` of `[report]`",
+        "SAM_REPORT_START_TIMEOUT": "the key `start_timeout` of `[report]`",
         **DATABASE,
         **STATE,
         "JAVA_HOME": "the Java runtime of Spark (default: `java` in `$PATH`)",

@@ -36,6 +36,7 @@ from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.import_ import TABLES as IMPORTED
 from sam_pipeline.sql.imports.feed_config import FeedConfig
 from sam_pipeline.sql.imports.feed_rows import DEFAULT_FLAVOURS
+from sam_pipeline.sql.removal.prune import PruneConfig
 
 DOCS = Path(__file__).parent
 TABLE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -127,6 +128,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "door-keys": lambda: config_keys(DoorConfig),
     "feed-keys": lambda: config_keys(FeedConfig),
     "archive-keys": lambda: config_keys(ArchiveConfig),
+    "prune-keys": lambda: config_keys(PruneConfig),
     "silence-keys": lambda: config_keys(SilenceConfig),
     "subscription-keys": lambda: config_keys(SubscriptionConfig),
     "policy-keys": lambda: config_keys(Policy),

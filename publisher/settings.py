@@ -30,6 +30,7 @@ from sam_pipeline.schema.settings.key import (
     POSITIVE,
     Settings,
     config_key,
+    duration_key,
     each,
     expected,
     joined,
@@ -219,7 +220,7 @@ class PublisherConfig(MessageKeys, SectionKeys):
         one_of("listed", "shuffled"),
         "listed",
     )
-    timeout_s: float = config_key("time limit of a call in seconds", POSITIVE, 10.0)
+    timeout_s: float = duration_key("timeout", "time limit of a call", 10.0)
     message_class: str = config_key(
         "class of the messages", _problem_of_class, "metricOutput", key="class"
     )
@@ -229,7 +230,9 @@ class PublisherConfig(MessageKeys, SectionKeys):
     spool_mode: str = config_key(
         "or `2770`: the accounts of a group share the spool", one_of(OF_OWNER, OF_GROUP), OF_OWNER
     )
-    state: Optional[Path] = config_key("state directory, instead of `$STATE_DIRECTORY`", None, None)
+    state: Optional[Path] = config_key(
+        "state directory, instead of `$STATE_DIRECTORY`", None, None, key="state_dir"
+    )
     drain: bool = config_key("also send spooled messages of earlier calls", default=True)
     record: dict[str, str] = config_key(
         "values for keys that a metric result lacks: `host`, `flavour`, `site`, `vo`, `fqan`,"

@@ -97,6 +97,13 @@ def parse_duration(text: str) -> timedelta:
     return duration
 
 
+def format_duration(seconds: float) -> str:
+    """`30d`, `24h`, `90s`: as `parse_duration` reads it, in the largest unit without a fraction."""
+    units = (unit for unit in ("d", "h", "min") if seconds and seconds % _UNITS_S[unit] == 0)
+    unit = next(units, "s")
+    return f"{seconds / _UNITS_S[unit]:g}{unit}"
+
+
 def format_time(moment: datetime) -> str:
     """`2026-11-20T12:00:00Z`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")

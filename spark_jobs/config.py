@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, one_of
+from sam_pipeline.schema.settings.key import Settings, config_key, duration_key, one_of
 from sam_pipeline.schema.settings.section import load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
@@ -30,10 +30,9 @@ class ReportConfig(Settings):
         one_of(*SOURCES),
         AUTO,
     )
-    start_timeout_s: float = config_key(
-        "time limit in seconds for the start of Spark, and for each time without a worker for its"
-        " tasks",
-        POSITIVE,
+    start_timeout_s: float = duration_key(
+        "start_timeout",
+        "time limit for the start of Spark, and for each time without a worker for its tasks",
         600.0,
     )
 

@@ -28,7 +28,7 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="move the messages to this broker, stomp[+ssl]://[USER@]HOST[:PORT], or with several"
         " --to to the first one that confirms; or to one directory queue,"
-        " spool:///PATH[?umask=007]; no database is needed (default: `to` of sam.toml)",
+        " spool:///PATH[?umask=007]; no database is needed (default: `relay_to` of sam.toml)",
     )
 
 

@@ -204,14 +204,14 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
                 problem = f"class {view.name}: {view.problem}"
                 if problem not in "\n".join(problems):  # reported with the name of the database
                     yield problem
-        if config and config.publishers:
+        if config and config.policy_file:
             with suppress(ConfigError):  # reported as a problem of the policy
-                names = load_policy(config.publishers).class_names
+                names = load_policy(config.policy_file).class_names
                 known = catalogue.names()
                 for name in sorted(names):
                     if folded(name) not in map(folded, known):
                         hint = did_you_mean(name, known)
-                        text = f"{config.publishers}: class {name}: no such view"
+                        text = f"{config.policy_file}: class {name}: no such view"
                         yield f"{text} ({hint or 'see `sam-db class list`'})"
     except ConfigError as error:
         yield from error.problems
@@ -259,16 +259,16 @@ def _notes_on_brokers(config: ConsumerConfig) -> Iterator[str]:
 
 def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
     """Why the policy refuses nothing, or does not know a sender that it lists."""
-    if config.publishers is None:
+    if config.policy_file is None:
         yield (
             "[consumer] publishers: there is no policy, so every message is accepted, whoever sent"
             " it (docs/identity.md)"
         )
         return
     with suppress(ConfigError):
-        policy = load_policy(config.publishers)
+        policy = load_policy(config.policy_file)
         if not policy.enforces:
-            yield f'{config.publishers}: mode = "{policy.mode}": nothing is refused'
+            yield f'{config.policy_file}: mode = "{policy.mode}": nothing is refused'
         listed = [text for publisher in policy.publishers for text in publisher.identities]
         if any(text.startswith(f"{UID}:") for text in listed):
             for url, path in config.spools.items():
@@ -282,10 +282,11 @@ def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
             for publisher in policy.publishers
             if any(text.startswith(f"{BROKER}:") for text in publisher.identities)
         ]
-        if by_broker and not config.vouches:
+        if by_broker and not config.trusted_brokers:
             yield (
-                f"{config.publishers}: {plural(len(by_broker), 'publisher')}, first {by_broker[0]},"
-                f" can't be recognised by identities {BROKER}:…: no broker is in [consumer] vouches"
+                f"{config.policy_file}: {plural(len(by_broker), 'publisher')}, first"
+                f" {by_broker[0]}, can't be recognised by identities {BROKER}:…: no broker is in"
+                " [consumer] trusted_brokers"
             )
 
 
@@ -306,8 +307,8 @@ def door_notes(config: ConsumerConfig) -> Iterator[str]:
                 listed = ", ".join(names) or "no host"
                 yield f"{broker}: the certificate is for {listed}, not for {host}"
     with suppress(ConfigError):  # reported as a problem
-        if door.tokens_file and config.publishers:
-            tokens, policy = load_tokens(door.tokens_file), load_policy(config.publishers)
+        if door.tokens_file and config.policy_file:
+            tokens, policy = load_tokens(door.tokens_file), load_policy(config.policy_file)
             yield from _differences(tokens, policy, config)
 
 
@@ -319,7 +320,7 @@ def _differences(tokens: Tokens, policy: Policy, config: ConsumerConfig) -> Iter
             name = text[len(prefix) :]
             if text.startswith(prefix) and ANY not in name and name not in tokens.names:
                 file = config.door.tokens_file
-                yield f"{config.publishers}: {publisher.name}: {text}: {file} has no such token"
+                yield f"{config.policy_file}: {publisher.name}: {text}: {file} has no such token"
     for name in sorted(tokens.names):
         if policy.publisher_of(token_identity(name)) is None:
             text = f"{name}: no publisher of the policy has {token_identity(name)}"

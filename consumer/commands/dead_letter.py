@@ -104,7 +104,7 @@ SHOWN_BYTES = 64 * 1024
 
 _OF_REPLAY = (
     *("max_message_bytes", "max_records", "max_age_days", "max_future_s"),
-    *("publishers", "signature_age_days"),
+    *("policy_file", "signature_age_days"),
 )
 """The keys that a replay needs: limits and policy, but no brokers."""
 LONGEST_ERROR = 200
@@ -410,7 +410,7 @@ def _pages(outcomes: Iterable[Replayed]) -> Iterator[list[Replayed]]:
 
 
 def _replayed(engine: Engine, ids: Sequence[int], config: ConsumerConfig) -> Iterator[Replayed]:
-    policy = usable_policy(config.publishers)
+    policy = usable_policy(config.policy_file)
     authority = Authority(policy, timedelta(days=config.signature_age_days)) if policy else None
     progress = Progress("replayed", total=len(ids), unit="dead letters")
     try:

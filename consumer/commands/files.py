@@ -40,7 +40,7 @@ class Setup(NamedTuple):
 def read_settings(args: argparse.Namespace) -> Setup:
     """Read all files; raises ConfigError."""
     config = load_consumer(args, args.instance)
-    policy = usable_policy(config.publishers)
+    policy = usable_policy(config.policy_file)
     url = ""
     if not config.targets:
         from sam_pipeline.sql.database.config import database_url
@@ -66,7 +66,7 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
         if table.key_file and not table.certificate_file:
             yield f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
     try:
-        usable_policy(config.publishers)
+        usable_policy(config.policy_file)
     except ConfigError as error:
         yield from error.problems
     try:

@@ -106,7 +106,7 @@ def run_consumer(args: argparse.Namespace) -> int:
             if problems := [*problems_of_files(new.config), *_objections(new, recent)]:
                 raise ConfigError(problems)
             if present := new.policy or settings.policy:
-                read = {"file": str(new.config.publishers or "")}
+                read = {"file": str(new.config.policy_file or "")}
                 if new.policy:
                     read |= {"mode": present.mode, "publishers": str(len(present.publishers))}
                 new = new._replace(policy_read=read)
@@ -217,7 +217,7 @@ def _objections(settings: Setup, recent: RecentRecords | None) -> Iterator[str]:
     engine = make_engine(settings.database_url)
     try:
         if objection := recent.objection(settings.policy, engine):
-            yield f"{settings.config.publishers}: {objection}"
+            yield f"{settings.config.policy_file}: {objection}"
     except SqlError as error:
         logger.warning("the policy was not tried on the records accepted lately: %s", error)
     finally:

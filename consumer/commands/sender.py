@@ -97,7 +97,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_suggest(args: argparse.Namespace) -> int:
     """Print a policy that allows what was sent."""
-    path = examine_consumer(args).only("publishers").publishers
+    path = examine_consumer(args).only("policy_file").policy_file
     said = _read(open_database(args, READER), args.since)
     print_lines(
         f"# Received from {format_time(args.since)} to {format_time(utc_now())}. Delete what a",

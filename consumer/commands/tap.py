@@ -148,7 +148,7 @@ def run_tap(args: argparse.Namespace) -> int:
         SourceUnreachable: no source could be read for `args.timeout`.
     """
     config = load_for_tap(args, args.brokers, args.destinations)
-    policy = usable_policy(config.publishers)
+    policy = usable_policy(config.policy_file)
     named = [item for item in config.network_subscriptions if args.destinations]
     patterns = [folded(pattern) for pattern in args.classes]
     limits = config.limits()

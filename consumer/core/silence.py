@@ -116,7 +116,7 @@ def silences(
             if exact := rule.exact_name(kind):
                 names[spelled.get(exact.lower(), exact)] = None
         for name in names:
-            limit_s = next((rule.minutes * 60 for rule in rules if rule.matches(kind, name)), None)
+            limit_s = next((rule.after_s for rule in rules if rule.matches(kind, name)), None)
             last = times.get(name)
             if limit_s is not None and coverage.is_silent(last, limit_s):
                 yield Silence(kind, name, last, limit_s)

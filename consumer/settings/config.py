@@ -25,6 +25,7 @@ from sam_pipeline.consumer.settings.tables import (
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import default_destination
 from sam_pipeline.schema.net.broker_url import (
     LISTEN,
     SPOOL,
@@ -35,13 +36,14 @@ from sam_pipeline.schema.net.broker_url import (
 )
 from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.settings.broker import SectionKeys, target_of
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
-    between,
     certificate_key,
     config_key,
+    duration_key,
     expected,
     lines,
     path_key,
@@ -52,13 +54,16 @@ from sam_pipeline.schema.settings.key import (
 SERVICE_DIRECTORY = Path("/var/lib/sam")
 """$STATE_DIRECTORY of the service, which accounts that ask for its status do not have."""
 
-MAX_DAYS = 36_525
-"""A hundred years: older than any grid."""
-MAX_FUTURE_S = 31_622_400
-"""A year: results of a clock that is further ahead are worthless."""
+DAY_S = 86_400
+HUNDRED_YEARS = "36525d"
+"""Older than any grid."""
 MAX_PORT = 65535
 MIB = 1024 * 1024
 _DEFAULT = Limits()
+BUILT_IN_SUBSCRIPTIONS = [
+    SubscriptionConfig(destination=default_destination(one.name), message_class=one.name)
+    for one in BUILT_IN.values()
+]
 
 
 problem_of_target = url_of(STOMP, SPOOL, expected="stomp://HOST, stomp+ssl://HOST or spool:///PATH")
@@ -132,7 +137,7 @@ class ConsumerConfig(SectionKeys):
         ),
         "",
     )
-    to: tuple[str, ...] = config_key(
+    relay_to: tuple[str, ...] = config_key(
         "makes a relay, which moves messages on instead of loading them: brokers, each message to"
         " the first one that confirms it, or one directory queue",
         _check_targets,
@@ -142,17 +147,17 @@ class ConsumerConfig(SectionKeys):
     door: DoorConfig = config_key("", default=DoorConfig())
     broker: tuple[BrokerConfig, ...] = config_key("", default=())
     silence: tuple[SilenceConfig, ...] = config_key("", default=())
-    heart_beat_s: float = config_key(
+    heart_beat_s: float = duration_key(
+        "heart_beat",
         "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
-        POSITIVE,
         10.0,
     )
     batch_size: int = config_key(
         "the maximum number of messages in one batch; at most half of `prefetch`", POSITIVE, 2000
     )
-    batch_age_s: float = config_key(
+    batch_age_s: float = duration_key(
+        "batch_age",
         "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
-        POSITIVE,
         0.1,
     )
     prefetch: int | None = config_key(
@@ -182,15 +187,20 @@ class ConsumerConfig(SectionKeys):
     dead_letter_bytes_per_hour: int = config_key(
         "the same for the size of their bodies and headers", POSITIVE, 20_000_000
     )
-    max_age_days: int = config_key(
+    max_age_days: float = duration_key(
+        "max_age",
         "an older metric result becomes the dead letter *too-old*",
-        between(1, MAX_DAYS, " days"),
-        35,
+        35.0,
+        "1d",
+        HUNDRED_YEARS,
+        DAY_S,
     )
-    max_future_s: int = config_key(
+    max_future_s: float = duration_key(
+        "max_future",
         "a metric result further in the future becomes the dead letter *in-the-future*",
-        between(1, MAX_FUTURE_S, " s"),
-        int(_DEFAULT.future.total_seconds()),
+        _DEFAULT.future.total_seconds(),
+        "1s",
+        "366d",
     )
     metrics_listen: str = config_key(
         "where the daemon serves metrics, such as `127.0.0.1:9464`; instance N has the port N"
@@ -210,18 +220,21 @@ class ConsumerConfig(SectionKeys):
     metrics_insecure: bool = config_key(
         "permit metrics without TLS or without a token beyond this machine", default=False
     )
-    publishers: Path | None = path_key(
+    policy_file: Path | None = path_key(
         "the policy: which publisher may send which records; by default every one is accepted"
     )
-    signature_age_days: int = config_key(
+    signature_age_days: float = duration_key(
+        "signature_age",
         "a message that was signed longer ago becomes the dead letter *signature-expired*",
-        between(1, MAX_DAYS, " days"),
-        30,
+        30.0,
+        "1d",
+        HUNDRED_YEARS,
+        DAY_S,
     )
-    vouches: tuple[str, ...] = config_key(
+    trusted_brokers: tuple[str, ...] = config_key(
         "those of `brokers` that are trusted to name the user who sent a message", default=()
     )
-    relays: tuple[str, ...] = config_key(
+    trusted_relays: tuple[str, ...] = config_key(
         "the relays whose messages have identities to keep: accounts that fill our"
         " spools, by name or number, and users for whom a"
         " broker vouches, `broker:URL/USER`",
@@ -248,7 +261,7 @@ class ConsumerConfig(SectionKeys):
     @cached_property
     def targets(self) -> tuple[Broker, ...]:
         """Where a relay sends; empty unless this consumer is one."""
-        return tuple(map(parse_broker, self.to))
+        return tuple(map(parse_broker, self.relay_to))
 
     @property
     def process_name(self) -> str:
@@ -296,23 +309,23 @@ class ConsumerConfig(SectionKeys):
     @property
     def vouching_brokers(self) -> frozenset[str]:
         """The brokers that are trusted to name the user who sent a message."""
-        return frozenset(str(parse_broker(url)) for url in self.vouches)
+        return frozenset(str(parse_broker(url)) for url in self.trusted_brokers)
 
     @property
     def relay_accounts(self) -> frozenset[int]:
         """The numbers of the accounts of relays."""
-        numbers = (_number_of(account) for account in self.relays)
+        numbers = (_number_of(account) for account in self.trusted_relays)
         return frozenset(number for number in numbers if number is not None)
 
     @property
     def relay_users(self) -> frozenset[str]:
         """The identities of relays for whom a broker vouches."""
-        return frozenset(relay for relay in self.relays if relay.startswith(f"{BROKER}:"))
+        return frozenset(relay for relay in self.trusted_relays if relay.startswith(f"{BROKER}:"))
 
     @property
     def network_subscriptions(self) -> list[SubscriptionConfig]:
-        """The subscriptions of the network brokers, without those of spools."""
-        return [subscription for subscription in self.subscription if subscription.spool is None]
+        """The subscriptions of the network brokers; by default those of the built-in classes."""
+        return [item for item in self.subscription if item.spool is None] or BUILT_IN_SUBSCRIPTIONS
 
     @property
     def stamps(self) -> dict[str, Stamp]:
@@ -356,11 +369,9 @@ class ConsumerConfig(SectionKeys):
         yield from self.connection_problems()
         circular = {*map(str, self.brokers)} & {*map(str, self.targets)}
         for url in sorted(circular):
-            yield f"to {url}: this is one of the brokers to read from"
+            yield f"relay_to {url}: this is one of the brokers to read from"
         if self.network_brokers and not self.name:
             yield "name is missing: durable subscriptions of network brokers need it"
-        if self.network_brokers and not self.network_subscriptions:
-            yield "no [[consumer.subscription]] for the network brokers"
         for door in self.doors:
             yield from self.door.problems_of(door)
         for number, rule in enumerate(self.silence, 1):
@@ -400,7 +411,7 @@ class ConsumerConfig(SectionKeys):
     def _problems_of_identities(self) -> Iterator[str]:
         network = [str(broker) for broker in self.network_brokers]
         trusted: tuple[str, ...] = ()
-        for url in self.vouches:
+        for url in self.trusted_brokers:
             try:
                 name = str(parse_broker(url))
             except ValueError:
@@ -409,10 +420,10 @@ class ConsumerConfig(SectionKeys):
                 trusted = (*trusted, broker_identity(name, ""))
             else:
                 advice = suggestion(url, network)
-                yield f"vouches: {url} is not one of the network brokers{advice}"
+                yield f"trusted_brokers: {url} is not one of the network brokers{advice}"
         for relay in sorted(self.relay_users):
             if not relay.startswith(trusted):
-                yield f"relays: {relay}: no broker in vouches can name that user"
+                yield f"trusted_relays: {relay}: no broker in trusted_brokers can name that user"
 
     def _problems_of_tables(self) -> Iterator[str]:
         urls = Counter(str(table.broker) for table in self.broker)

@@ -20,7 +20,9 @@ _OF_SPOOLS = {"name", "broker_urls", "broker", "subscription", "max_message_byte
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
     """The configuration from file, environment and command line; a ConfigError has all problems."""
-    return examine_consumer(args, instance, to=tuple(getattr(args, "to", ())) or None).config()
+    return examine_consumer(
+        args, instance, relay_to=tuple(getattr(args, "to", ())) or None
+    ).config()
 
 
 def examine_consumer(
@@ -42,7 +44,7 @@ def examine_consumer(
 def is_relay(args: argparse.Namespace) -> bool:
     """Whether `--to` or the key is set, even if the configuration has problems."""
     try:
-        return bool(args.to or examine_consumer(args).values.get("to"))
+        return bool(args.to or examine_consumer(args).values.get("relay_to"))
     except ConfigError:
         return False
 
@@ -61,7 +63,9 @@ def publisher_spools(args: argparse.Namespace) -> Iterator[Path]:
     def path(value: object, *keys: str | int) -> Path:
         return document.directory("publisher", *keys) / str(value)
 
-    state = path(section["state"], "state") if "state" in section else state_dir(os.environ)
+    state = (
+        path(section["state_dir"], "state_dir") if "state_dir" in section else state_dir(os.environ)
+    )
     if spool := os.environ.get("SAM_PUBLISHER_SPOOL"):
         yield Path(spool)
     else:

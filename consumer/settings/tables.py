@@ -26,6 +26,7 @@ from sam_pipeline.schema.settings.key import (
     between,
     certificate_key,
     config_key,
+    duration_key,
     joined,
     one_of,
     path_key,
@@ -51,8 +52,6 @@ NUMBERS = frozenset(
     }
 )
 """RabbitMQ answers another value with `Processing error`."""
-
-MAX_SILENCE_MIN = 7 * 24 * 60
 
 
 def url_of(*kinds: str, expected: str) -> Callable[[str], str | None]:
@@ -85,7 +84,8 @@ def _check_destination(destination: str) -> str | None:
 class SubscriptionConfig(Settings):
     """A table `[[consumer.subscription]]`: a destination of the network brokers, or a spool.
 
-    Class, format and renames apply to messages whose headers do not give them.
+    Without any for the network brokers, the topics of the built-in classes are read. Class, format
+    and renames apply to messages whose headers do not give them.
     """
 
     destination: str = config_key(
@@ -133,10 +133,10 @@ def _problems_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 class BrokerConfig(TableKeys):
-    """A table `[[consumer.broker]]`: a broker that is read or, if it is in `to`, sent to."""
+    """A table `[[consumer.broker]]`: a broker that is read or, if it is in `relay_to`, sent to."""
 
     url: str = config_key(
-        "the URL of a broker, which may also be in `brokers`; it is read, unless it is in `to`",
+        "the URL of a broker, in `brokers` or not; it is read, unless it is in `relay_to`",
         url_of(STOMP, expected="stomp://HOST or stomp+ssl://HOST"),
     )
     headers: dict[str, str] = config_key(
@@ -181,10 +181,12 @@ class DoorConfig(Settings):
     insecure: bool = config_key(
         "permit `listen+http://`, without TLS, beyond this machine", default=False
     )
-    answer_timeout_s: float = config_key(
+    answer_timeout_s: float = duration_key(
+        "answer_timeout",
         "how long a sender waits for its message to be stored; then it gets 504 and repeats it",
-        between(1, 3600, " s"),
         30.0,
+        "1s",
+        "1h",
     )
     max_connections: int = config_key(
         "the maximum number of connections; further ones get 503", POSITIVE, 2500
@@ -223,9 +225,11 @@ class DoorConfig(Settings):
 class SilenceConfig(Settings):
     """A table `[[consumer.silence]]`: a limit for classes or for sites, by their names."""
 
-    minutes: float = config_key(
+    after_s: float = duration_key(
+        "after",
         "the time without a message after which it is an alarm; at most a week",
-        between(0.01, MAX_SILENCE_MIN),
+        low="0.6s",
+        high="7d",
     )
     message_class: str = config_key(
         "the name of a class, or a pattern such as `*`", default="", key="class"

@@ -27,6 +27,7 @@ from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
 from sam_pipeline.sql.imports.feed_config import FeedConfig
+from sam_pipeline.sql.removal.prune import PruneConfig
 
 CONFIG = "sam.toml"
 PAGES = (*MAKERS, CONFIG)
@@ -46,10 +47,6 @@ spool = "/var/spool/sam"
 [consumer]
 name = "site-a"
 brokers = ["stomp+ssl://msg1.example.org:61614"]
-
-[[consumer.subscription]]
-destination = "/topic/grid.probe.metricOutput"
-class = "metricOutput"
 
 [report]
 profiles = ["critical.toml"]"""
@@ -80,6 +77,7 @@ TABLES: Mapping[str, tuple[type[Settings], str]] = {
         ArchiveConfig,
         "Where `sam-db archive` writes closed days, and `sam-report run` reads them.",
     ),
+    "[prune]": (PruneConfig, "How long `sam-db prune` keeps data."),
 }
 """The sections and tables of the file: the class that reads it, and what it is for."""
 

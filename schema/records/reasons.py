@@ -17,11 +17,11 @@ REASONS = {
     "bad-host": ("`hostName` is not a host name", "ask the sender"),
     "bad-weight": ("the weight of a group's member is not a whole number", "ask the sender"),
     "too-old": (
-        "`timestamp` is older than `max_age_days`",
+        "`timestamp` is older than `max_age`",
         "drop it; raise the limit and replay; or let `sam-db import` load the data of its sender",
     ),
     "in-the-future": (
-        "`timestamp` is more than `max_future_s` ahead",
+        "`timestamp` is more than `max_future` ahead",
         "set the clock of the sender or of this host",
     ),
     "not-authorised": (
@@ -45,7 +45,7 @@ REASONS = {
         "ask the sender; if its key is new, add it to the policy and replay",
     ),
     "signature-expired": (
-        "the message was signed more than `signature_age_days` ago, or in the future",
+        "the message was signed more than `signature_age` ago, or in the future",
         "set the clock of the sender or of this host, or raise the limit; then replay",
     ),
     "too-many-records": (

@@ -21,6 +21,7 @@ from sam_pipeline.schema.secret_file import (
     problem_of_path,
     problem_of_secret,
 )
+from sam_pipeline.schema.times import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from typing import dataclass_transform  # novm - for the type checker, which is newer
@@ -30,7 +31,7 @@ else:
         return lambda decorated: decorated
 
 
-SECTIONS = ("database", "publisher", "consumer", "report", "import", "archive")
+SECTIONS = ("database", "publisher", "consumer", "report", "import", "archive", "prune")
 REQUIRED: Any = object()
 """The default of a key that has none."""
 
@@ -45,18 +46,31 @@ class Key:
     """A key: its `name` in the file, its default, and its `meaning` in Markdown."""
 
     def __init__(
-        self, meaning: str, check: Optional[Check], default: Any, name: str, read: Optional[Reader]
+        self,
+        meaning: str,
+        check: Optional[Check],
+        default: Any,
+        name: str,
+        read: Optional[Reader],
+        unit_s: float = 0,
     ) -> None:
         self.meaning = meaning
         self.check = check
         self.default = default
         self.name = name
         self.read = read
+        self.unit_s = unit_s
+        """Of a duration: how many seconds one unit of the value is."""
 
     def __set_name__(self, owner: Any, attribute: str) -> None:
         self._owner = owner
         self.attribute = attribute
         self.name = self.name or attribute
+
+    def shown(self, value: Any) -> Any:
+        """The value as in the file, if it is a duration."""
+        is_number = self.unit_s and isinstance(value, (int, float))
+        return format_duration(value * self.unit_s) if is_number else value
 
     @property
     def kind(self) -> Any:
@@ -147,6 +161,29 @@ def config_key(
 ) -> Any:
     """A key of the file, named like the attribute; without a `meaning` no page lists it."""
     return Key(meaning, check, default, key, read)
+
+
+def duration_key(
+    key: str,
+    meaning: str,
+    default: Any = REQUIRED,
+    low: str = "",
+    high: str = "",
+    unit_s: float = 1,
+) -> Any:
+    """A length of time under `key`, such as "30d"; the value is a number of units of `unit_s`."""
+
+    def read(text: str, _: Path) -> float:
+        return parse_duration(text).total_seconds() / unit_s
+
+    def check(value: float) -> Optional[str]:
+        least, most = (read(text, Path()) if text else value for text in (low, high))
+        if value > 0 and least <= value <= most:
+            return None
+        wanted = f"{low} to {high}" if high else "more than 0s"
+        return f"expected {wanted}, not {format_duration(value * unit_s)}"
+
+    return Key(meaning, check, default, key, read, unit_s)
 
 
 def expected(text: str, accepts: Callable[[Any], object]) -> Check:

@@ -213,13 +213,16 @@ def _read(
         if name not in keys:
             problems.append(f"{table.locate(name, 'unknown key ')}{suggestion(name, keys)}")
             continue
-        kind, read = keys[name].kind, keys[name].read
+        key = keys[name]
+        kind = str if key.read else key.kind
         try:
+            if key.unit_s and type(value) is not str:
+                raise ValueError(f'expected a duration such as "30s" or "30d", not {value!r}')
             value = _value(kind, value, table, name, problems)
-            if read:
-                value = read(value, table.document.directory(*table.path, name))
+            if key.read:
+                value = key.read(value, table.document.directory(*table.path, name))
             if value is not None:  # the table under the key has no problems
-                values[keys[name].attribute] = value
+                values[key.attribute] = value
         except ValueError as error:
             holds_tables = get_origin(kind) is tuple and hasattr(get_args(kind)[0], "KEYS")
             advice = suggestion(name, keys.keys() - {name} if holds_tables else ())
@@ -307,8 +310,9 @@ def _read_variables(findings: Findings[Any], environ: Mapping[str, str]) -> None
     for name in (name for name in names if name in keys):
         variable, key = names[name], keys[name]
         try:
-            value = _from_text(key.kind, environ[variable])
-            findings.values[name] = key.read(value, Path()) if key.read else value
+            text = environ[variable]
+            value = key.read(text, Path()) if key.read else _from_text(key.kind, text)
+            findings.values[name] = value
         except _OnlyInFile:
             advice = suggestion(variable, {*variables.values()} - {variable})
             findings.problems.append(f"{variable}: can only be set in the file{advice}")

@@ -86,7 +86,7 @@ def settings_of(findings: Findings[Any]) -> Iterator[Setting]:
             origin = findings.origin(attribute)
             if origin == "default" and attribute in findings.bad:
                 value, origin = None, "missing"
-            yield Setting(name, masked(key.name, value), origin)
+            yield Setting(name, masked(key.name, key.shown(value)), origin)
     for name in findings.settings.SECRETS:
         origin = findings.origin(name)
         yield Setting(f"{section}.{name}", None if origin == "default" else MASK, origin)
@@ -97,7 +97,7 @@ def _settings_in(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     if is_table(type(value)):
         for attribute, key in type(value).KEYS.items():
             item = getattr(value, attribute)
-            inside = [*_settings_in(item)] or [((), masked(key.name, item))]
+            inside = [*_settings_in(item)] or [((), masked(key.name, key.shown(item)))]
             yield from (((key.name, *path), setting) for path, setting in inside)
     elif isinstance(value, tuple):
         for number, table in enumerate(value, 1):  # None is a bad one

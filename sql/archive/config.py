@@ -8,9 +8,14 @@ import re
 from pathlib import Path
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.moments import days_argument
 from sam_pipeline.schema.secret_file import credential_file
-from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, secret_key
+from sam_pipeline.schema.settings.key import (
+    POSITIVE,
+    Settings,
+    config_key,
+    duration_key,
+    secret_key,
+)
 from sam_pipeline.schema.settings.section import load
 from sam_pipeline.sql.archive.store import LocalStore, Store
 
@@ -29,14 +34,6 @@ def _problem_of_url(url: str) -> str | None:
     return (
         "expected file:///PATH, a path or s3a://BUCKET/PREFIX" if "://" in url or not url else None
     )
-
-
-def _problem_of_age(text: str) -> str | None:
-    try:
-        days_argument(text)
-    except argparse.ArgumentTypeError as error:
-        return str(error)
-    return None
 
 
 def _problem_of_endpoint(url: str) -> str | None:
@@ -60,11 +57,14 @@ class ArchiveConfig(Settings):
         read=_absolute,
     )
     keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
-    after: str = config_key(
+    min_age_days: float = duration_key(
+        "min_age",
         "the age at which `sam-db archive write --due` archives a day, so that late results are in"
         " its first version",
-        _problem_of_age,
-        "2d",
+        2.0,
+        "1d",
+        "99999d",
+        unit_s=86_400,
     )
     endpoint: str | None = config_key(
         "the S3 server, `https://HOST:PORT`; by default Amazon's", _problem_of_endpoint, None
@@ -76,10 +76,6 @@ class ArchiveConfig(Settings):
         "the keys for S3, a file in the format of `~/.aws/credentials`; by default those of the"
         " AWS variables and files"
     )
-
-    @property
-    def after_days(self) -> int:
-        return days_argument(self.after)
 
     def open(self) -> Store | None:
         """The store, if one is configured.

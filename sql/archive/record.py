@@ -65,9 +65,9 @@ def number_changes(engine: Engine) -> int:
         return take_changes(connection)
 
 
-def due_days(changes: Changes, store: Store, today: date, after_days: int) -> list[date]:
-    """The days older than `after_days` that were never archived, or have changed since."""
-    days = changes.days_before(today - timedelta(days=after_days))
+def due_days(changes: Changes, store: Store, today: date, min_age_days: float) -> list[date]:
+    """The days older than `min_age_days` that were never archived, or have changed since."""
+    days = changes.days_before(today - timedelta(days=min_age_days))
     archived = newest_of(store, days)
     return [day for day in days if day not in archived or not changes.is_in(archived[day])]
 

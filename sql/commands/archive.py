@@ -73,7 +73,7 @@ def add_options(noun: argparse.ArgumentParser) -> None:
         write=Verb(
             "write days that are not in the archive, or have changed",
             run_write,
-            option("--due", action="store_true", help="all closed days older than `after`"),
+            option("--due", action="store_true", help="all closed days older than `min_age`"),
             option(
                 "--force", action="store_true", help="a new version even if nothing has changed"
             ),
@@ -146,7 +146,7 @@ def run_write(args: argparse.Namespace) -> int:
             known = {} if args.force else newest_of(store, days)
             days = [day for day in days if day not in known or not changes.is_in(known[day])]
         else:
-            days = due_days(changes, store, utc_today(), config.after_days)
+            days = due_days(changes, store, utc_today(), config.min_age_days)
         sealed = sealed_versions(engine)
         for number, day in enumerate(days, 1):
             progress = Progress(f"{day} ({number} of {len(days)})", unit="results")

@@ -18,6 +18,7 @@ from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
 from sam_pipeline.sql.imports.feed_config import ImportConfig
+from sam_pipeline.sql.removal.prune import PruneConfig
 from sam_pipeline.sql.topology.downtime import downtimes_without_endpoints
 from sam_pipeline.sql.topology.view_rows import wire_now
 
@@ -41,7 +42,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def add_config_options(command: argparse.ArgumentParser) -> None:
     """The command `config`."""
-    sections = (DatabaseConfig, ImportConfig, ArchiveConfig)
+    sections = (DatabaseConfig, ImportConfig, ArchiveConfig, PruneConfig)
     show.add_options(command, lambda args: [examine(one, args.config) for one in sections])
 
 

@@ -14,33 +14,34 @@ from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.moments import days_argument
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.settings.section import load
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.archive.record import kept_back
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.removal.prune import Bounds, bounds_of, prune
+from sam_pipeline.sql.removal.prune import Bounds, PruneConfig, bounds_of, prune
 
 KINDS = {
-    "results": ("results", "results"),
-    "details": ("details", "the details of results"),
-    "statements": ("statements", "statements that no longer hold"),
-    "audit": ("audit", "rows of load_audit"),
-    "dead_letters": ("dead letters settled", "replayed and dropped dead letters"),
+    "results": "results",
+    "details": "details",
+    "statements": "statements",
+    "audit": "audit",
+    "dead_letters": "dead letters settled",
 }
-"""By the name in `Bounds` and `Pruned`: the label in the output, and the phrase in the help."""
+"""By the name in `Bounds` and `Pruned`: the label in the output."""
 
 EXAMPLES = """\
 examples:
+  sam-db prune --dry-run
   sam-db prune --keep-results 400d --keep-details 60d
-  sam-db prune --keep-results 400d --dry-run
-  sam-db prune --keep-details 60d --json
-  sam-db prune --keep-audit 90d --keep-dead-letters 90d
+  sam-db prune --keep-audit 90d --keep-dead-letters 90d --json
 
-Ages are whole UTC days before today. Statements about endpoints, groups, contacts and downtimes are
-only removed if they no longer hold, and lie before the first day that has all results. Reports of
-the pruned days are kept, and `sam-report run` refuses to recompute them. If a prune is interrupted,
-the next one completes it.
+Without an option, the ages of the section [prune] of sam.toml apply. With options, only the kinds
+of data that they name are pruned. Ages are whole UTC days before today. Statements about endpoints,
+groups, contacts and downtimes are only removed if they no longer hold, and lie before the first day
+that has all results. Reports of the pruned days are kept, and `sam-report run` refuses to recompute
+them. If a prune is interrupted, the next one completes it.
 
 With an archive (section [archive] of sam.toml), results and details are kept from the first day on
 that is not in it, has changed since, or was not verified (`sam-db archive verify --due`).
@@ -51,25 +52,26 @@ logger = logging.getLogger(__name__)
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    for name, (_, kept) in KINDS.items():
+    for name, key in PruneConfig.KEYS.items():
         command.add_argument(
-            f"--keep-{name.replace('_', '-')}",
+            f"--{name.replace('_', '-')}",
             metavar="AGE",
             type=days_argument,  # at least 1d: yesterday's report needs yesterday's results
-            help=f"keep {kept} up to this age, such as 400d",
+            help=f"keep {key.meaning} up to this age, such as 400d",
         )
     command.add_argument(
         "--dry-run", action="store_true", help="remove nothing; print what would be removed"
     )
-    command.set_defaults(handler=run_prune, usage_error=command.error)
+    command.set_defaults(handler=run_prune)
 
 
 def run_prune(args: argparse.Namespace) -> int:
-    ages = [getattr(args, f"keep_{name}") for name in KINDS]
-    if not any(ages):
-        args.usage_error("at least one age is required, such as --keep-results 400d")
+    ages = {name: getattr(args, name) for name in PruneConfig.KEYS}
+    if not any(ages.values()):
+        config = load(PruneConfig, args.config)
+        ages = {name: getattr(config, name) for name in ages}
     engine = open_database(args)
-    bounds = bounds_of(datetime.now(UTC).date(), *ages)
+    bounds = bounds_of(datetime.now(UTC).date(), **ages)
     bounds, kept = _archived_only(args, engine, bounds)
     for day, reason in kept.items():
         logger.warning("kept back: %s %s", day, reason)
@@ -83,7 +85,7 @@ def run_prune(args: argparse.Namespace) -> int:
         logger.warning("emptied, but in use; the next prune will drop them: %s", names)
     verb = "would remove" if args.dry_run else "removed"
     document: dict[str, object] = {"database": name_of(engine), "dry_run": args.dry_run}
-    for name, (label, _) in KINDS.items():
+    for name, label in KINDS.items():
         before, removed = getattr(bounds, name), getattr(pruned, name)
         document[name] = {"before": before, **asdict(removed)}
         if before and not args.json:

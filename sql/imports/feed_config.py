@@ -19,6 +19,7 @@ from sam_pipeline.schema.settings.key import (
     Settings,
     certificate_key,
     config_key,
+    duration_key,
     one_of,
 )
 from sam_pipeline.schema.settings.section import load
@@ -80,7 +81,7 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
         "the client certificate; with one, GOCDB's protected methods are used, and CRIC's downtimes"
         " are read"
     )
-    timeout_s: float = config_key("for the whole feed, including all retries", POSITIVE, 600.0)
+    timeout_s: float = duration_key("timeout", "for the whole feed, including all retries", 600.0)
     max_bytes: int = config_key("the limit on the size of the whole feed", POSITIVE, 256 * MIB)
 
     @property

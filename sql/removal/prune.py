@@ -26,10 +26,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import dropwhile, filterfalse
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from sam_pipeline.schema.settings.key import Settings, duration_key
 from sam_pipeline.sql.database.engine import name_of, reading, write_transaction, writing
 from sam_pipeline.sql.database.partitions import DETAILS, RESULTS, Partition, partitions
 from sam_pipeline.sql.database.statements import TABLES
@@ -171,13 +173,29 @@ class Pruned:
     not_dropped: Sequence[str] = ()
 
 
+def _age_key(name: str, meaning: str, default: float | None) -> Any:
+    return duration_key(f"keep_{name}", meaning, default, "1d", "99999d", unit_s=86_400)
+
+
+class PruneConfig(Settings):
+    """How long `sam-db prune` keeps data, in days."""
+
+    SECTION = "prune"
+
+    keep_results: float = _age_key("results", "results", 400.0)
+    keep_details: float = _age_key("details", "the details of results", 60.0)
+    keep_statements: float | None = _age_key("statements", "statements that no longer hold", None)
+    keep_audit: float = _age_key("audit", "rows of `load_audit`", 90.0)
+    keep_dead_letters: float = _age_key("dead_letters", "replayed and dropped dead letters", 30.0)
+
+
 def bounds_of(
     today: date,
-    keep_results: int | None = None,
-    keep_details: int | None = None,
-    keep_statements: int | None = None,
-    keep_audit: int | None = None,
-    keep_dead_letters: int | None = None,
+    keep_results: float | None = None,
+    keep_details: float | None = None,
+    keep_statements: float | None = None,
+    keep_audit: float | None = None,
+    keep_dead_letters: float | None = None,
 ) -> Bounds:
     """The bounds that keep today and a number of days before it; None keeps all days.
 

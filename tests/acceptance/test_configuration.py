@@ -150,7 +150,7 @@ def test_config_show_has_the_origin_of_each_value_and_hides_passwords(
         '[database]\nurl = "postgresql://u:hidden@h/sam"\n'
     )
     fragment.chmod(0o600)
-    file.write_text("[publisher]\ntimeout_s = 3\n")
+    file.write_text('[publisher]\ntimeout = "3s"\n')
     file.chmod(0o600)
     names = ("SAM_PUBLISHER_PASSWORD", "SAM_PUBLISHER_TOKEN", "SAM_CONSUMER_PASSWORD")
     known = dict.fromkeys(names, "hidden")

@@ -212,10 +212,10 @@ def road_of(directory: Path, broker: ActiveMQServer, postgres: PostgresServer) -
                 fresh_database(postgres),
                 name=name,
                 destination_prefix=prefix,
-                consumer_settings=f'vouches = ["{broker.url}"]\n{policy}',
+                consumer_settings=f'trusted_brokers = ["{broker.url}"]\n{policy}',
                 environment={"SAM_PUBLISHER_PASSWORD_FILE": str(directory / "password")},
             )
-            for name, policy in (("strict", 'publishers = "publishers.toml"\n'), ("lenient", ""))
+            for name, policy in (("strict", 'policy_file = "publishers.toml"\n'), ("lenient", ""))
         ),
     )
     road.strict.write("../password", f"{broker.password}\n")
@@ -368,7 +368,7 @@ def make_key(place: Workplace) -> str:
 
 def accept(place: Workplace, *keys: str, days: int) -> None:
     place.write("publishers.toml", SIGNED_POLICY.format(keys=list(keys)))
-    settings = f'publishers = "publishers.toml"\nsignature_age_days = {days}\n'
+    settings = f'policy_file = "publishers.toml"\nsignature_age = "{days}d"\n'
     replace(place, consumer_settings=settings).write_configuration()
 
 

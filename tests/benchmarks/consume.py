@@ -329,7 +329,7 @@ def signed_messages(road: Road, sizes: Sizes) -> bool:
         'classes = ["metricOutput"]\nsites = ["*"]\nhosts = ["*"]\n'
     )
     subscription = f'[[consumer.subscription]]\ndestination = "{DESTINATION}"\n'
-    road.configure([road.broker.url], subscription, 'publishers = "publishers.toml"\n')
+    road.configure([road.broker.url], subscription, 'policy_file = "publishers.toml"\n')
 
     def signed(make: Maker, results: Iterator[Record]) -> Message:
         headers, body = make(results)

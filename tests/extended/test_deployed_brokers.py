@@ -113,7 +113,7 @@ class Deployed:
 
     def relayed(self, directory: Path, shared: bool = False) -> list[str]:
         """The senders of what `sam-consume run --to` gets, once it has subscribed."""
-        section = self.documented("consumer") | {"name": "site-a", "vouches": [self.url]}
+        section = self.documented("consumer") | {"name": "site-a", "trusted_brokers": [self.url]}
         out = directory / "out"
         options = ("run", "--drain", "--to", f"spool://{out}")
         done = run(directory, "consumer", section, *options, shared=shared)

@@ -64,7 +64,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     config = tmp_path / "sam.toml"
     config.write_text(
         f'[database]\nurl = "sqlite:///{tmp_path}/sam.db"\n'
-        f'[publisher]\nspool = "{tmp_path}/spool"\ntimeout_s = 2\n'
+        f'[publisher]\nspool = "{tmp_path}/spool"\ntimeout = "2s"\n'
         f'[consumer]\nname = "c"\nbrokers = ["spool://{tmp_path}/in"]\n'
     )
     config.chmod(0o600)

@@ -245,7 +245,7 @@ def standing(directory: Path) -> Iterator[Stage]:
                 urls,
                 Subscription(destinations[number]),
                 database=database,
-                heart_beat_s=HEART_BEAT_S,
+                heart_beat=f"{HEART_BEAT_S}s",
                 metrics_listen=f"127.0.0.1:{ports[number]}",
                 dead_letters_per_hour=MANY,
                 **settings,

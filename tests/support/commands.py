@@ -75,7 +75,7 @@ spool = "outbox"
 [consumer]
 name = "{self.name}"
 brokers = ["{self.broker}"]
-max_age_days = {YEARS}
+max_age = "{YEARS}d"
 {self.consumer_settings}
 {"".join(self._subscriptions())}
 """

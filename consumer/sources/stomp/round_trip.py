@@ -131,7 +131,8 @@ def _prove(
             if arrived.get(dialect.user_header) == FORGED_USER:
                 raise SessionLost(
                     f"publishers can set {dialect.user_header} themselves: configure the broker to"
-                    " set it (docs/consumer-reference.md, Identities), or remove it from vouches"
+                    " set it (docs/consumer-reference.md, Identities), or remove it from"
+                    " trusted_brokers"
                 )
             return ROUND_TRIP
     except SessionLost as loss:

@@ -220,14 +220,14 @@ def watching(context: SparkContext, timeout_s: float, progress: Progress) -> Ite
                 if step is Step.WARN:
                     progress.interrupt()
                     logger.warning(
-                        "%s %s: waiting for a free one for at most %s ([report] start_timeout_s)",
+                        "%s %s: waiting for a free one for at most %s ([report] start_timeout)",
                         nobody,
                         wait.waited(now),
                         duration(round(timeout_s)),
                     )
                 elif step is Step.GIVE_UP:
                     given_up.append(
-                        f"{nobody} {wait.waited(now)} ([report] start_timeout_s): see whether"
+                        f"{nobody} {wait.waited(now)} ([report] start_timeout): see whether"
                         " its workers are up and have a free core and enough memory"
                         " (spark.executor.memory)"
                     )

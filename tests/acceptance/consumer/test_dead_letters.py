@@ -460,7 +460,7 @@ hosts = ["*"]
 def test_every_documented_reason_can_occur(tmp_path: Path) -> None:
     workplace = embedded(tmp_path)
     settings = "max_message_bytes = 2000\nmax_records = 30\ndead_letter_bytes_per_hour = 40000"
-    settings += f'\npublishers = "publishers.toml"\nrelays = ["{os.getuid()}"]'
+    settings += f'\npolicy_file = "publishers.toml"\ntrusted_relays = ["{os.getuid()}"]'
     replace(workplace, consumer_settings=settings).write_configuration()
     workplace.write("publishers.toml", POLICY)
     execute(workplace.database, "DROP TRIGGER downtime_insert")

@@ -190,7 +190,7 @@ def test_a_log_on_a_full_disk_does_not_stop_delivery(place: Workplace, site: Sit
 
 
 def test_classes_and_sites_that_stop_are_noticed(tmp_path: Path) -> None:
-    silence = "[[consumer.silence]]\n{}\nminutes = 0.05\n"
+    silence = '[[consumer.silence]]\n{}\nafter = "3s"\n'
     rules = [silence.format('class = "metricOutput"'), silence.format('site = "*"')]
     place = configured(tmp_path, "\n".join(rules))
     endpoint = {"siteName": "S", "hostName": "ce01.example.org", "serviceFlavour": "CE"}

@@ -74,7 +74,7 @@ def node_with(directory: Path, source: str, proxy: ProxyServer, **settings: str)
     }
     environment = {**kept, "HOME": str(directory), "STATE_DIRECTORY": str(directory / "state")}
     pem = f"-----BEGIN PRIVATE KEY-----\n{SIGNING_KEY}\n-----END PRIVATE KEY-----"
-    settings |= {"timeout_s": "2", "user": "sam"}
+    settings |= {"timeout": "2s", "user": "sam"}
     settings["signing_key_file"] = str(secret(directory / "canary.pem", pem))
     if source == "variables":
         settings.update(password=PASSWORD, token=TOKEN)

@@ -128,7 +128,7 @@ def feeds(workplace: Workplace, server: FeedServer) -> Workplace:
     urls |= {"cric": server.url, "osg": server.url}
     files = f'ca_file = "{server.ca_file}"\ncertificate_file = "{server.certificate_file}"\n'
     tables = (
-        f'[[import.feed]]\nkind = "{kind}"\nurl = "{url}"\ntimeout_s = 60\n{files}'
+        f'[[import.feed]]\nkind = "{kind}"\nurl = "{url}"\ntimeout = "60s"\n{files}'
         for kind, url in urls.items()
     )
     text = (workplace.directory / "sam.toml").read_text()
@@ -212,7 +212,7 @@ def test_each_failure_has_its_exit_code_and_changes_nothing(
     feeds: Workplace, server: FeedServer, fault: Fault, code: int
 ) -> None:
     text = (feeds.directory / "sam.toml").read_text()
-    feeds.write("sam.toml", text.replace("timeout_s = 60", "timeout_s = 2"))
+    feeds.write("sam.toml", text.replace('timeout = "60s"', 'timeout = "2s"'))
     server.faults.extend([None, fault])
 
     done = import_gocdb(feeds, server)

@@ -103,7 +103,7 @@ def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: 
 
 def test_nobody_else_of_the_group_can_change_what_an_account_says(host: Host) -> None:
     share(host)
-    host.configure(settings='publishers = "publishers.toml"')
+    host.configure(settings='policy_file = "publishers.toml"')
     rule = f'mode = "observe"\n[[publisher]]\nname = "a"\nis = ["uid:{PROBES}"]\nclasses = ["*"]\n'
     policy = host.service.home / "publishers.toml"
     policy.write_text(rule)
@@ -128,7 +128,8 @@ def test_nobody_else_of_the_group_can_change_what_an_account_says(host: Host) ->
 
 
 @pytest.mark.parametrize(
-    ("relays", "identity"), [("", f"uid:{PROBES}"), (f'relays = ["{PROBES}"]', "token:nagios1")]
+    ("relays", "identity"),
+    [("", f"uid:{PROBES}"), (f'trusted_relays = ["{PROBES}"]', "token:nagios1")],
 )
 def test_another_account_is_a_relay_only_if_it_is_configured(
     host: Host, relays: str, identity: str

@@ -48,7 +48,7 @@ class Site:
             "HOME": str(directory),
             "SAM_CONFIG": "",
             "SAM_PUBLISHER_SPOOL": str(self.queue.path),
-            "SAM_PUBLISHER_STATE": str(directory / "state"),
+            "SAM_PUBLISHER_STATE_DIR": str(directory / "state"),
         }
 
     def fill(self, count: int) -> list[str]:

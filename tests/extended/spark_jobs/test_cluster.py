@@ -162,7 +162,7 @@ def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
 def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(
     workplace: Workplace,
 ) -> None:
-    section = "[report]\nstart_timeout_s = 12\n"
+    section = '[report]\nstart_timeout = "12s"\n'
     workplace.write("sam.toml", f'[database]\nurl = "{workplace.database}"\n{section}')
     with running_cluster(workers=0) as cluster:
         gave_up = workplace.process(
@@ -174,5 +174,5 @@ def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(
     *_, warning, error = gave_up.err.splitlines()
     assert f"WARNING {watching.__module__}: {cluster.url}" in warning
     assert error.startswith("sam-report: error: ")
-    assert "start_timeout_s" in error
-    assert gave_up.err.count("start_timeout_s") == 2
+    assert "start_timeout" in error
+    assert gave_up.err.count("start_timeout") == 2

@@ -1,6 +1,6 @@
 """A running `sam-consume run` whose log is read while it runs, and a site configured key by key.
 
-    site = site_of(tmp_path, [broker.url], Subscription(destination), heart_beat_s=1)
+    site = site_of(tmp_path, [broker.url], Subscription(destination), heart_beat="1s")
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         ...

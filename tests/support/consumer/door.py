@@ -1,6 +1,6 @@
 """A consumer that accepts messages by HTTP, on a free port, and raw requests to it.
 
-with door_site(tmp_path, answer_timeout_s=1) as site:
+with door_site(tmp_path, answer_timeout="1s") as site:
     answer = site.ask(post())
 """
 

@@ -166,7 +166,7 @@ def site_of(
     first = subscriptions[0].destination if subscriptions else ""
     name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-")
     # The results of tests are of one day, however late the tests run.
-    keys = {"name": name, "brokers": list(brokers), "max_age_days": 3653, **settings}
+    keys = {"name": name, "brokers": list(brokers), "max_age": "3653d", **settings}
     lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
     lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
     for destination, message_class, shared in subscriptions:

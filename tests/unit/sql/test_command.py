@@ -150,7 +150,6 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
         ("", "help COMMAND"),
         ("sql --roles", "SQLite has no roles"),
         ("sql --from 0000", "must be one of 0001"),
-        ("prune", "--keep-results 400d"),
         ("prune --keep-results=60", "'60' is not an age"),
         *(
             (f"partition create --ahead={n}", "expected 0 to 366")

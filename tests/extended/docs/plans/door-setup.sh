@@ -21,7 +21,7 @@ kill $STARTED && wait $STARTED
 #: write toml 2 https.toml
 #: write toml 3 clients.toml
 #: write toml 4 proxies.toml
-{ printf "$database"; cat https.toml clients.toml proxies.toml; } | sed '0,/\[consumer\]/s//[consumer]\npublishers = "publishers.toml"/' > sam.toml
+{ printf "$database"; cat https.toml clients.toml proxies.toml; } | sed '0,/\[consumer\]/s//[consumer]\npolicy_file = "publishers.toml"/' > sam.toml
 echo 'mode = "enforce"' > publishers.toml
 {
 #: run sh 3

@@ -264,7 +264,7 @@ POLICY = 'mode = "{}"\n[[publisher]]\nname = "a"\nis = ["broker:*/x"]\nclasses =
 def with_policy(mode: str, name: str = "metricOutput") -> Callable[[Site], None]:
     def prepare(site: Site) -> None:
         site.config.with_name("policy.toml").write_text(POLICY.format(mode, name))
-        site.configure('publishers = "policy.toml"')
+        site.configure('policy_file = "policy.toml"')
 
     return prepare
 
@@ -346,7 +346,7 @@ OURS = uid_identity(os.getuid())
 
 @pytest.fixture
 def site(small_site: Site) -> Site:
-    small_site.configure('publishers = "policy.toml"')
+    small_site.configure('policy_file = "policy.toml"')
     write_policy(small_site, hosts="*.example.org")
     return small_site
 

@@ -84,10 +84,10 @@ def test_a_claimed_identity_is_believed_of_a_configured_relay_alone(
 ) -> None:
     site = site_of(tmp_path, [f"spool://{tmp_path}/spool"])
     if trusted:
-        site.configure(f'relays = ["{os.getuid()}"]')
+        site.configure(f'trusted_relays = ["{os.getuid()}"]')
     if policy:
         (tmp_path / "policy.toml").write_text(POLICY.format(us=US, user="broker:x/nagios"))
-        site.configure('publishers = "policy.toml"')
+        site.configure('policy_file = "policy.toml"')
     messages = claiming()
     road(site, messages)
 
@@ -106,7 +106,7 @@ def test_a_claimed_identity_is_believed_of_a_configured_relay_alone(
 def test_over_a_broker_nobody_claims_anything(
     tmp_path: Path, broker: StompServer, destination: str, vouches: bool
 ) -> None:
-    more = {"vouches": [broker.url]} if vouches else {}
+    more = {"trusted_brokers": [broker.url]} if vouches else {}
     site = site_of(tmp_path, [broker.url], Subscription(destination), **more)
     site.drain()
     named = {"user-id": USER} if type(broker).__name__.startswith("RabbitMQ") else {}
@@ -136,7 +136,7 @@ def test_a_message_that_two_brokers_vouch_for_is_stored_once(
     brokers: list[StompServer] = [request.getfixturevalue(name) for name in ("activemq", "artemis")]
     urls = [broker.url for broker in brokers]
     where = Subscription(destination)
-    site = site_of(tmp_path, urls, where, database=postgres_url, vouches=urls)
+    site = site_of(tmp_path, urls, where, database=postgres_url, trusted_brokers=urls)
     site.drain()  # which subscribes
     messages = [metric_message(metric_result(summaryData=f"m{number}")) for number in range(50)]
 

@@ -111,8 +111,8 @@ def outcome_of(entrance: Entrance, directory: Path) -> Outcome:
         [entrance.url],
         *map(Subscription, destinations),
         database=entrance.database,
-        publishers=policy,
-        vouches=[url for url in [entrance.url] if url.startswith("stomp")],
+        policy_file=policy,
+        trusted_brokers=[url for url in [entrance.url] if url.startswith("stomp")],
     )
     if entrance.url.startswith("stomp"):
         site.drain()

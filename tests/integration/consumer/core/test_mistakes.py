@@ -44,7 +44,7 @@ def write_policy(site: Site, hosts: str, *identities: str) -> None:
 
 def mistyped_policy(site: Site) -> Callable[[], object]:
     ours = uid_identity(os.getuid())
-    site.configure('publishers = "policy.toml"')
+    site.configure('policy_file = "policy.toml"')
     write_policy(site, MISTYPED, ours)
     return lambda: write_policy(site, RIGHT, ours)
 
@@ -60,8 +60,8 @@ def class_not_created(site: Site) -> Callable[[], object]:
 
 def clock_of_the_host_two_days_slow(site: Site) -> Callable[[], object]:
     """SQLite has no clock to compare it with."""
-    site.edit("max_age_days = 3653", "max_age_days = 1")
-    return lambda: site.edit("max_age_days = 1", "max_age_days = 3653")
+    site.edit('max_age = "3653d"', 'max_age = "1d"')
+    return lambda: site.edit('max_age = "1d"', 'max_age = "3653d"')
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_publisher_without_room_for_letters_waits_at_its_broker_and_others_go_
         tmp_path,
         [activemq.url, artemis.url, f"spool://{tmp_path}/spool"],
         Subscription(destination),
-        publishers="policy.toml",
-        vouches=[activemq.url, artemis.url],
+        policy_file="policy.toml",
+        trusted_brokers=[activemq.url, artemis.url],
         dead_letters_per_hour=5,
     )
     here, there = (broker_identity(broker.url, USER) for broker in (activemq, artemis))

@@ -86,7 +86,7 @@ def secured(
     """A running consumer with all kinds of credentials."""
     door, host = new_door(tls=True), files.host()
     (directory / "publishers.toml").write_text(POLICY)
-    site = site_of(directory, [door.listen_url], name="door", publishers="publishers.toml")
+    site = site_of(directory, [door.listen_url], name="door", policy_file="publishers.toml")
     keys = {
         "certificate_file": files.certificate_file(host, "host.pem"),
         "key_file": files.key_file(host, name="host-key.pem"),

@@ -186,7 +186,7 @@ def test_a_broken_target_in_the_file_keeps_the_messages_and_the_option_wins(
 ) -> None:
     relay = bare_relay(tmp_path)
     (tmp_path / "file").write_text("no directory")
-    relay.configure(f'to = ["spool://{tmp_path}/file"]')
+    relay.configure(f'relay_to = ["spool://{tmp_path}/file"]')
     relay.fill(*results(5))
 
     waited = relay.run("run", "--drain", "--timeout", "0.5")

@@ -126,7 +126,7 @@ def test_a_frozen_consumer_loses_its_name_to_another_machine_and_its_own_machine
     tmp_path: Path, activemq: ActiveMQServer, destination: str
 ) -> None:
     messages = numbered("over", range(50))
-    site = site_of(tmp_path, [activemq.url], Subscription(destination), heart_beat_s=1.0)
+    site = site_of(tmp_path, [activemq.url], Subscription(destination), heart_beat="1s")
     with running(site) as frozen:
         frozen.wait_until_subscribed(activemq.url)
         refused = site.run("run")

@@ -69,9 +69,9 @@ def test_the_number_of_gaps_is_limited_and_none_is_lost() -> None:
     assert coverage.gaps[0].begin.year == 1970
 
 
-CERN, ANY_SITE = SilenceConfig(minutes=10, site="CERN-*"), SilenceConfig(minutes=60, site="*")
+CERN, ANY_SITE = SilenceConfig(after_s=600, site="CERN-*"), SilenceConfig(after_s=3600, site="*")
 SITES = {"CERN-A": noon(-20), "B": noon(-20), "C": noon(-90)}
-METRICS = SilenceConfig(minutes=10, message_class="METRICOUTPUT")
+METRICS = SilenceConfig(after_s=600, message_class="METRICOUTPUT")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ METRICS = SilenceConfig(minutes=10, message_class="METRICOUTPUT")
     [
         ((CERN, ANY_SITE), {}, SITES, [("site", "CERN-A"), ("site", "C")]),
         ((ANY_SITE, CERN), {}, SITES, [("site", "C")]),
-        ((SilenceConfig(minutes=10, message_class="downtime"),), {}, {}, [("class", "downtime")]),
-        ((SilenceConfig(minutes=10, message_class="*"),), {}, {}, []),
+        ((SilenceConfig(after_s=600, message_class="downtime"),), {}, {}, [("class", "downtime")]),
+        ((SilenceConfig(after_s=600, message_class="*"),), {}, {}, []),
         ((METRICS,), {"metricOutput": noon(-5)}, {}, []),
         ((METRICS,), {"metricOutput": noon(-20)}, {}, [("class", "metricOutput")]),
-        ((SilenceConfig(minutes=10, site="a"),), {}, {"A": noon(-5)}, [("site", "a")]),
+        ((SilenceConfig(after_s=600, site="a"),), {}, {"A": noon(-5)}, [("site", "a")]),
         ((), {"metricOutput": noon(-90)}, {"A": None}, []),
     ],
 )

@@ -17,6 +17,7 @@ from sam_pipeline.consumer.settings.tables import DoorConfig, SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import Limits
 
 COMPLETE = """\
@@ -33,22 +34,22 @@ LIMITS = ("max_message_bytes", "max_records", "max_age_days", "max_future_s")
 SPOOL = '[consumer]\nbrokers = ["spool:///in"]\n'
 NETWORK = '[consumer]\nname = "a"\nbrokers = ["stomp://a"]\n'
 TO_X = '[[consumer.subscription]]\ndestination = "/topic/x"\n'
+A = "stomp://a:61613"
 DOOR = '[consumer]\nbrokers = ["listen+http://localhost"]\n'
 MSG = "stomp://msg.example.org:61613"
 TO_IN = TO_X.replace("/topic/x", "spool:///in")
-NO_SUBSCRIPTION = "no [[consumer.subscription]]"
 SILENCE = f"{SPOOL}[[consumer.silence]]\n"
 WRONG = """\
 [consumer]
 name = "site a"
 brokers = ["stomp://a", "http://b"]
 batchsize = 5
-batch_age_s = 0
+batch_age = "0s"
 password_file = "none"
 [[consumer.subscription]]
 destination = "grid.probe"
 """
-WRONG_DOOR = f'{DOOR}[consumer.door]\nmax_connections = 0\nanswer_timeout = 1\ninsecure = "no"\n'
+WRONG_DOOR = f'{DOOR}[consumer.door]\nmax_connections = 0\nanswer_timeou = 1\ninsecure = "no"\n'
 
 
 def args_of(directory: Path, text: str, instance: int | None = None) -> argparse.Namespace:
@@ -95,6 +96,17 @@ def test_a_complete_section_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert loaded(tmp_path, COMPLETE).broker_urls == ("spool:///a", "spool:///b")
 
 
+def test_without_subscriptions_the_topics_of_the_built_in_classes_are_read(tmp_path: Path) -> None:
+    config = loaded(tmp_path, NETWORK.replace('a"]', 'a", "spool:///in"]') + TO_IN)
+
+    read = config.subscriptions_at(parse_broker("stomp://a"))
+    assert "/topic/grid.probe.metricOutput" in {item.destination for item in read}
+    assert [item.destination for item in read] == [
+        f"/topic/grid.probe.{one.name}" for one in BUILT_IN.values()
+    ]
+    assert {item.message_class for item in read} == {one.name for one in BUILT_IN.values()}
+
+
 def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
     spool, door = loaded(tmp_path, SPOOL), loaded(tmp_path, DOOR)
 
@@ -109,8 +121,7 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
     ("text", "stems"),
     [
         (WRONG, ["letters, digits", "http", "batch_size", "more than 0", "none", "/topic"]),
-        ('[consumer]\nbrokers = ["stomp://a"]\n', ["name is missing", NO_SUBSCRIPTION]),
-        (NETWORK.replace('a"]', 'a", "spool:///in"]') + TO_IN, [NO_SUBSCRIPTION]),
+        ('[consumer]\nbrokers = ["stomp://a"]\n', ["name is missing"]),
         (NETWORK + TO_X + TO_X, ["appears twice"]),
         (NETWORK + TO_IN, ["spool:///in is not one of the brokers"]),
         (SPOOL + TO_IN + 'format = "xml"\n', ["wlcg or nstream"]),
@@ -119,18 +130,24 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
         (SPOOL + TO_IN + 'rename = { a = " " }\n', ["a name is empty"]),
         (SPOOL.replace('"]', '", "spool:///in?umask=007"]'), ["spool:///in appears twice"]),
         (WRONG_DOOR, ["sam.toml:4: [consumer.door] max_connections: expected more than 0"]),
-        (WRONG_DOOR, ["answer_timeout (did you mean answer_timeout_s?)"]),
-        (NETWORK + 'vouches = ["spool:///in"]\n' + TO_X, ["spool:///in is not one of the network"]),
-        (NETWORK + 'vouches = ["stomp://a1"]\n' + TO_X, ["did you mean stomp://a:61613?"]),
-        (NETWORK + 'relays = ["broker:stomp://a:61613/b"]\n' + TO_X, ["relays: ", "no broker"]),
-        (SPOOL + 'relays = ["no one"]\n', ["'no one': no such account"]),
-        (SPOOL + 'publishers = "none.toml"\n', ["none.toml: no such file"]),
+        (WRONG_DOOR, ["answer_timeou (did you mean answer_timeout?)"]),
+        (
+            NETWORK + 'trusted_brokers = ["spool:///in"]\n' + TO_X,
+            ["spool:///in is not one of the network"],
+        ),
+        (NETWORK + 'trusted_brokers = ["stomp://a1"]\n' + TO_X, ["did you mean stomp://a:61613?"]),
+        (
+            NETWORK + 'trusted_relays = ["broker:stomp://a:61613/b"]\n' + TO_X,
+            ["trusted_relays: ", "no broker"],
+        ),
+        (SPOOL + 'trusted_relays = ["no one"]\n', ["'no one': no such account"]),
+        (SPOOL + 'policy_file = "none.toml"\n', ["none.toml: no such file"]),
         (SPOOL + 'metrics_listen = "0.0.0.0:9464"\n', ["metrics_certificate_file"]),
-        (SILENCE + "minutes = 5\n", ["either class or site"]),
-        (SILENCE + 'site = "A"\nclass = "x"\nminutes = 5\n', ["either class or site"]),
+        (SILENCE + 'after = "5min"\n', ["either class or site"]),
+        (SILENCE + 'site = "A"\nclass = "x"\nafter = "5min"\n', ["either class or site"]),
         (SPOOL + "max_records = -1\n", ["more than 0"]),
-        (SPOOL + "max_age_days = 36526\n", ["1 to 36525 days"]),
-        (SPOOL + "max_future_s = 0\n", ["1 to 31622400 s"]),
+        (SPOOL + 'max_age = "36526d"\n', ["1d to 36525d"]),
+        (SPOOL + 'max_future = "0s"\n', ["1s to 366d"]),
     ],
 )
 def test_all_problems_are_reported_at_once(tmp_path: Path, text: str, stems: list[str]) -> None:
@@ -146,25 +163,28 @@ def test_further_keys_are_read(tmp_path: Path) -> None:
     (tmp_path / "publishers.toml").touch()
     relay = f"broker:{MSG}/bridge"
     keys = (
-        *('vouches = ["stomp://msg.example.org"]', f'relays = ["{relay}", "root", "40001"]'),
-        *('publishers = "publishers.toml"', 'metrics_listen = "0.0.0.0:9464"'),
+        *(
+            'trusted_brokers = ["stomp://msg.example.org"]',
+            f'trusted_relays = ["{relay}", "root", "40001"]',
+        ),
+        *('policy_file = "publishers.toml"', 'metrics_listen = "0.0.0.0:9464"'),
         *("metrics_insecure = true", "max_message_bytes = 1", "max_records = 2"),
-        *("max_age_days = 3", "max_future_s = 4"),
+        *('max_age = "3d"', 'max_future = "4s"'),
     )
-    tables = '[[consumer.silence]]\nclass = "metricOutput"\nminutes = 2.5\n'
+    tables = '[[consumer.silence]]\nclass = "metricOutput"\nafter = "2.5min"\n'
     text = complete(*keys) + tables + "[consumer.door]\nmax_connections = 7\n"
 
     config = loaded(tmp_path, text)
 
     assert config.vouching_brokers == {MSG}
     assert (config.relay_users, config.relay_accounts) == ({relay}, {0, 40001})
-    assert config.publishers == tmp_path / "publishers.toml"
+    assert config.policy_file == tmp_path / "publishers.toml"
     assert config.metrics_address == Broker("listen+http", "0.0.0.0", 9464)
     limits = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
     some = examine_consumer(args_of(tmp_path, text)).only(*LIMITS)
     assert config.limits() == some.limits() == limits
     [rule] = config.silence
-    assert (rule.message_class, rule.site, rule.minutes) == ("metricOutput", "", 2.5)
+    assert (rule.message_class, rule.site, rule.after_s) == ("metricOutput", "", 150)
     assert config.door.max_connections == 7
 
 
@@ -316,7 +336,7 @@ def test_metrics_beyond_this_machine_need_tls_and_a_token(
     ],
 )
 def test_a_relay_sends_to_one_spool_or_to_brokers(urls: tuple[str, ...], problem: str) -> None:
-    found = problem_of("to", urls)
+    found = problem_of("relay_to", urls)
     assert (problem in str(found)) if problem else found is None
 
 

@@ -34,7 +34,7 @@ def test_every_problem_is_reported_at_once_with_file_line_and_key(tmp_path: Path
     (tmp_path / "occupied").write_text("")
     answer = check(
         toml='brokers = ["stomp://b.example.org", "http://x", "foo://"]\n'
-        'timeout_s = 0\nspol = 1\npassword_file = "missing"\ntoken_file = "open"\n'
+        'timeout = "0s"\nspol = 1\npassword_file = "missing"\ntoken_file = "open"\n'
         'spool = "occupied/spool"\norder = "random"\n[consumr]'
     )
 
@@ -44,7 +44,7 @@ def test_every_problem_is_reported_at_once_with_file_line_and_key(tmp_path: Path
     for stem in (
         "2: [publisher] brokers: broker URL begins with 'http'",
         "2: [publisher] brokers: broker URL begins with 'foo'",
-        "3: [publisher] timeout_s: expected more than 0, not 0",
+        "3: [publisher] timeout: expected more than 0s, not 0s",
         "4: [publisher] unknown key spol (did you mean spool?)",
         f"5: [publisher] password_file: {tmp_path}/missing: no such file",
         f"6: [publisher] token_file: {tmp_path}/open: is accessible to other users (mode 0644)",
@@ -63,7 +63,7 @@ STOMP, TLS = 'brokers = ["stomp://b.example.org"]\n', 'brokers = ["stomp+ssl://b
 @pytest.mark.parametrize(
     ("toml", "problem"),
     [
-        ("brokers = [\n\ntimeout_s = 1", ":4: "),
+        ('brokers = [\n\ntimeout = "1s"', ":4: "),
         ("", "[publisher] brokers is missing: all messages would stay in the spool"),
         (f'brokers = ["{AMS}"]', "token_file is missing: ams brokers require a token"),
         (

@@ -36,7 +36,7 @@ SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 @pytest.fixture(autouse=True)
 def configured() -> None:
     Path("sam.toml").write_text(
-        f'[publisher]\nspool = "spool"\nbrokers = ["{SERVLET}", "{dead_url()}"]\ntimeout_s = 5\n'
+        f'[publisher]\nspool = "spool"\nbrokers = ["{SERVLET}", "{dead_url()}"]\ntimeout = "5s"\n'
     )
 
 

@@ -31,7 +31,7 @@ def configured(
     *main: str, copy: tuple[str, ...], section: str = "", more: str = "", timeout_s: float = 1.5
 ) -> None:
     Path("sam.toml").write_text(
-        f"[publisher]\nbrokers = {json.dumps(main)}\ntimeout_s = {timeout_s}\n{section}\n"
+        f'[publisher]\nbrokers = {json.dumps(main)}\ntimeout = "{timeout_s}s"\n{section}\n'
         f'[[publisher.copy]]\nname = "region"\nbrokers = {json.dumps(copy)}\n{more}\n'
     )
 

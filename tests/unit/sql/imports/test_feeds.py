@@ -58,7 +58,7 @@ def load(tmp_path: Path) -> Any:
         (GOCDB + "urll = 1\n", "unknown key urll (did you mean url"),
         (GOCDB + 'read = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
         (GOCDB.replace("gocdb", "osg", 1) + 'read = ["groups"]\n', "osg has no groups"),
-        (GOCDB + "timeout_s = 0\n", "expected more than 0"),
+        (GOCDB + 'timeout = "0s"\n', "expected more than 0s"),
         (GOCDB + "max_left_out = -1\n", "expected 0 or more"),
         (GOCDB + 'flavours = { webdav = "" }\n', "'webdav': expected a name and a flavour"),
         (GOCDB + 'read = ["endpoints"]\nscope = ["EGI"]\n', "scope needs the list of sites"),
@@ -88,7 +88,7 @@ def test_each_problem_is_reported(load: Any, tmp_path: Path, table: str, problem
 
 
 def test_only_the_table_with_the_same_url_describes_a_url(load: Any, tmp_path: Path) -> None:
-    load(GOCDB + "timeout_s = 7\n")
+    load(GOCDB + 'timeout = "7s"\n')
     args = argparse.Namespace(config=str(tmp_path / "sam.toml"))
 
     assert feed_at(args, "gocdb", URL).timeout_s == 7
@@ -122,7 +122,7 @@ def test_credentials_of_systemd_are_for_feeds_without_a_certificate(
 def test_a_feed_without_tls_is_imported_with_a_warning(
     load: Any, database: Path, sam_db: SamDb, server: str, is_warned: bool
 ) -> None:
-    load(f'kind = "gocdb"\nurl = "{server}"\nproxy = "http://127.0.0.1:1"\ntimeout_s = 0.1\n')
+    load(f'kind = "gocdb"\nurl = "{server}"\nproxy = "http://127.0.0.1:1"\ntimeout = "0.1s"\n')
 
     done = sam_db("import", "feeds", "--config", "sam.toml")
 
