@@ -45,6 +45,7 @@ COMMANDS = {
         "seal": ("seal", "freeze the published figures of a month"),
     },
     "maintain": {
+        "status": ("status", "print which days of each report are published, due and sealed"),
         "profile": ("profile", "check profiles, and say what they count"),
         "config": (
             "profile:add_config_options",

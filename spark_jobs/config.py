@@ -47,9 +47,7 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
 def find_java() -> str | None:
     """The path of the Java runtime that Spark would start, if there is one."""
     home = os.environ.get("JAVA_HOME")
-    if home:
-        return shutil.which(str(Path(home) / "bin" / "java"))
-    return shutil.which("java")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
 
 def require_java() -> str:
@@ -58,11 +56,9 @@ def require_java() -> str:
     Raises:
         JavaMissing: there is none.
     """
-    java = find_java()
-    if java is not None:
+    if java := find_java():
         return java
-    home = os.environ.get("JAVA_HOME")
-    if home:
+    if home := os.environ.get("JAVA_HOME"):
         raise JavaMissing(
             f"no Java runtime in JAVA_HOME, {home}: correct that variable or unset it"
         )

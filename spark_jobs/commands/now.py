@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from typing import Any
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
 from sam_pipeline.spark_jobs.config import load_report
@@ -56,9 +56,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_now(args: argparse.Namespace) -> int:
-    """Print the current status of a site, or a line for each site."""
+    """Print the current status of a site, or a line for each site.
+
+    Raises:
+        ReportUsage: no such report, it expects nothing of the site, or there is no such site.
+    """
     configured, at = read_profiles(load_report(args).profiles), int(time.time())
-    as_json = args.json or args.format == "json"
+    documents: list[dict[str, Any]]
     with reading(open_database(args, READER)) as connection:
         known = configured
         # A report that is not configured here may have been published from elsewhere.
@@ -66,36 +70,29 @@ def run_now(args: argparse.Namespace) -> int:
             known = [*configured, *published_profiles(connection)]
         profiles = instances.of_report(known, args.report)
         contact = contact_of(connection, args.site) if args.site is not None else ""
-        if args.report is not None:
-            folded = read_sites_folded(connection, profiles[0], at, args.site)
-            if args.site is not None and not folded:
-                only = expected_sites(profiles[0])
-                why = f"; it expects {only}" if only else ""
-                raise ReportUsage(f"{args.site}: {args.report} expects nothing there today{why}")
-            if args.site is not None and as_json:
-                print_json({**as_text.folded_site_json(folded[0]), "contact": contact or None})
-            elif args.site is not None:
-                print_lines(*_with(contact, as_text.folded_site_lines(folded[0])))
-            elif as_json:
-                print_json([as_text.folded_summary_json(site) for site in folded])
-            else:
-                print_lines(*as_text.folded_sites_lines(folded, args.report))
-        elif args.site is None:
-            sites = instances.read_sites(connection, profiles, at)
-            if as_json:
-                print_json([instances.summary_json(site_now) for site_now in sites])
-            else:
-                print_lines(*instances.sites_lines(sites, profiles))
+        if args.report is None:
+            sites = instances.read_sites(connection, profiles, at, args.site)
         else:
-            [site] = instances.read_sites(connection, profiles, at, args.site)
-            if as_json:
-                print_json({**instances.site_json(site), "contact": contact or None})
-            else:
-                print_lines(*_with(contact, instances.site_lines(site, profiles)))
+            folded = read_sites_folded(connection, profiles[0], at, args.site)
+    if args.report is None and args.site is None:
+        documents = list(map(instances.summary_json, sites))
+        lines = instances.sites_lines(sites, profiles)
+    elif args.report is None:
+        documents = [instances.site_json(sites[0])]
+        lines = instances.site_lines(sites[0], profiles)
+    elif args.site is None:
+        documents = list(map(as_text.folded_summary_json, folded))
+        lines = as_text.folded_sites_lines(folded, args.report)
+    elif folded:
+        documents = [as_text.folded_site_json(folded[0])]
+        lines = as_text.folded_site_lines(folded[0])
+    else:
+        only = expected_sites(profiles[0])
+        why = f"; it expects {only}" if only else ""
+        raise ReportUsage(f"{args.site}: {args.report} expects nothing there today{why}")
+    if args.json or args.format == "json":
+        one = args.site is not None
+        print_json({**documents[0], "contact": contact or None} if one else documents)
+    else:
+        print_lines(*lines[:1], *([f"contact: {contact}"] if contact else []), *lines[1:])
     return OK
-
-
-def _with(contact: str, lines: Sequence[str]) -> list[str]:
-    """The lines of a site, with its contact below the heading."""
-    heading, *others = lines
-    return [heading, *([f"contact: {contact}"] if contact else []), *others]

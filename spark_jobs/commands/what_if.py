@@ -10,8 +10,6 @@ from datetime import date
 from itertools import chain
 from pathlib import Path
 
-from sqlalchemy import Engine
-
 from sam_pipeline.schema.program.command import text_argument
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import plural
@@ -30,7 +28,6 @@ from sam_pipeline.spark_jobs.command_line import (
 )
 from sam_pipeline.spark_jobs.config import DATABASE, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
@@ -43,7 +40,6 @@ from sam_pipeline.spark_jobs.runs.due import due_days, horizon
 from sam_pipeline.spark_jobs.runs.origin import Origin
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
-    PublishedRun,
     day_figures,
     published_reports,
     published_runs,
@@ -101,44 +97,11 @@ def run_what_if(args: argparse.Namespace) -> int:
         ReportUsage: no closed day of the period is published, or its results were pruned; or no
             such report or site.
     """
-    period, profile = requested_period(args), read_profile(args.other_profile)
+    period, other = requested_period(args), read_profile(args.other_profile)
+    report = args.report or other.name
     config, engine = load_report(args), open_database(args, READER)
     store = None if config.source == DATABASE else load_archive(args).open()
     origin = Origin(config.source, store)
-    before = _published(engine, origin, args.report or profile.name, profile, period)
-    # It is slow to import.
-    from sam_pipeline.spark_jobs.compute import job, reports
-
-    compared = Period(before.runs[0].day, before.runs[-1].day)
-    with reports.computing(args, engine, config.start_timeout_s) as run:
-        after = job.site_days(run, profile, compared, before.archived)
-    days = {run.day for run in before.runs}
-    sites = compare(before.figures, after, days, before.targets, before.targets_under_other)
-    if args.site is not None:
-        sites = [site for site in sites if site.site == args.site]
-        if not sites:
-            with reading_at_once(engine) as connection:
-                require_site(connection, [before.report], args.site, period)
-    return print_tables(
-        args, [WhatIfTable(before.report, SITE, period, before.runs, profile, sites)]
-    )
-
-
-@dataclass(frozen=True)
-class PublishedDays:
-    """The closed days that are published, with the figures of sites, and both kinds of targets."""
-
-    report: str
-    runs: Sequence[PublishedRun]
-    figures: Sequence[DayFigure]
-    targets: PeriodTargets
-    targets_under_other: PeriodTargets
-    archived: ArchivedDays
-
-
-def _published(
-    engine: Engine, origin: Origin, report: str, other: Profile, period: Period
-) -> PublishedDays:
     with reading_at_once(engine) as connection:
         published_reports(connection, report, period)  # which refuses unknown names
         runs = [run for run in published_runs(connection, report, period) if run.until is None]
@@ -167,14 +130,21 @@ def _published(
             )
         if origin.has_database and (unseen := never_seen(connection, other)):
             logger.warning("%s: never seen, so MISSING: %s", other.name, ", ".join(unseen))
-        return PublishedDays(
-            report,
-            runs,
-            list(day_figures(connection, report, SITE, period)),
-            period_targets(connection, report, period),
-            period_targets(connection, report, period, other),
-            archived,
-        )
+        before = list(day_figures(connection, report, SITE, period))
+        targets = period_targets(connection, report, period)
+        targets_under_other = period_targets(connection, report, period, other)
+    # It is slow to import.
+    from sam_pipeline.spark_jobs.compute import job, reports
+
+    with reports.computing(args, engine, config.start_timeout_s) as run:
+        after = job.site_days(run, other, compared, archived)
+    sites = compare(before, after, days, targets, targets_under_other)
+    if args.site is not None:
+        sites = [site for site in sites if site.site == args.site]
+        if not sites:
+            with reading_at_once(engine) as connection:
+                require_site(connection, [report], args.site, period)
+    return print_tables(args, [WhatIfTable(report, SITE, period, runs, other, sites)])
 
 
 @dataclass(frozen=True)

@@ -358,24 +358,12 @@ def _archived(
     """The results that the archive has; without `with_ok` only those not OK, or excluded."""
     profile = runs[-1].profile
     exclusions = [exclusion for run in runs for exclusion in run.exclusions]
-    for found in all_found:
-        result = Result(
-            found.host_name,
-            found.service_flavour,
-            found.metric_name,
-            found.measured_at,
-            found.status,
-            found.summary,
-            found.message_id,
-            found.publisher,
-            found.performance_data,
-            found.monitoring_host,
-            found.result_id,
-        )
+    for host, flavour, metric, vo, fqan, *others in all_found:
+        result = Result(host, flavour, metric, *others)
         if (
-            (found.service_flavour, found.host_name, found.metric_name) in instances
-            and profile.vo in (None, found.vo)
-            and profile.fqan in (None, found.fqan)
+            (flavour, host, metric) in instances
+            and profile.vo in (None, vo)
+            and profile.fqan in (None, fqan)
             and (with_ok or result.status != "OK" or exclusion_of(result, exclusions))
         ):
             yield result
@@ -418,12 +406,16 @@ def _stored(
         "end": runs[-1].start + DAY_S,
         "newest": max(run.newest_result for run in runs),
     }
-    numbers = sorted(instance_of)
     rows: list[Any] = []
-    for first in range(0, len(numbers), _MAX_INSTANCES):
-        chunk = numbers[first : first + _MAX_INSTANCES]
+    for chunk in _chunks(instance_of):
         rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
-    publishers = _publishers(connection, {row[5] for row in rows})
+    # Far fewer than the results that have them.
+    statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
+    publishers = {
+        row.source_id: row.publisher
+        for chunk in _chunks({row[5] for row in rows})
+        for row in connection.execute(statement, {"sources": chunk})
+    }
     return [
         Result(host, flavour, metric, measured, status, *texts, *more)
         for instance_id, measured, status, summary, message_id, source_id, *more in rows
@@ -432,14 +424,6 @@ def _stored(
     ]
 
 
-def _publishers(connection: Connection, sources: Collection[int]) -> dict[int, str]:
-    """The publishers by source: far fewer rows than the results that have them."""
-    statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
-    numbers = sorted(sources)
-    return {
-        row.source_id: row.publisher
-        for first in range(0, len(numbers), _MAX_INSTANCES)
-        for row in connection.execute(
-            statement, {"sources": numbers[first : first + _MAX_INSTANCES]}
-        )
-    }
+def _chunks(numbers: Collection[int]) -> Iterator[list[int]]:
+    ordered = sorted(numbers)
+    return (ordered[at : at + _MAX_INSTANCES] for at in range(0, len(ordered), _MAX_INSTANCES))

@@ -101,6 +101,27 @@ def test_only_a_published_run_of_the_report_and_of_the_whole_day_counts(engine: 
     assert (due(engine), due(engine, "other")) == (november(16, 17, 18), november(19))
 
 
+def test_status_names_the_days_of_each_report_that_are_published_and_due(
+    engine: Engine, sam_report: SamReport
+) -> None:
+    assert sam_report("status").out == "no reports: none is configured or published\n"
+    changed(engine, 16, change_no=1)
+    for report, number in (("test", 16), ("test", 18), ("other", 17)):
+        published(engine, number, report=report)
+    sam_report.workplace.write("test.toml", PROFILE)
+    sam_report.configure('[report]\nprofiles = ["test.toml"]\n')
+
+    other, configured = sam_report("status", "--json").json["reports"]
+    _, _, line_of_other, _ = sam_report("status").out.splitlines()
+
+    assert (other["report"], other["configured"], other["due_days"]) == ("other", False, [])
+    assert "not configured" in line_of_other
+    ends = [configured[name] for name in ("first_day", "last_day", "days")]
+    assert ends == ["2026-11-16", "2026-11-18", 2]
+    assert configured["due_days"][:2] == ["2026-11-17", "2026-11-19"]
+    assert (configured["sealed_months"], configured["candidate_days"]) == ([], [])
+
+
 def test_a_day_that_changes_again_while_or_after_a_run_reads_it_is_due_again(
     engine: Engine,
 ) -> None:
