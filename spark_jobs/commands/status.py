@@ -20,9 +20,9 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 ABOUT = """\
-The reports are those of the profiles in [report] of sam.toml, which `sam-report run --due` computes,
-and all others with published days. A day that is due is computed again only if its inputs are not
-the same. Candidates are days of sealed months that were computed again.
+The reports are those of the profiles in [report] of sam.toml, which `sam-report run --due`
+computes, and all others with published days. A day that is due is computed again only if its inputs
+are not the same. Candidates are days of sealed months that were computed again.
 """
 _PUBLISHED = (
     "SELECT report, count(*), min(day), max(day), max(finished_at) FROM report_run"
