@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from deploy.manual.parsers import parser_of
 from docs.tables import DOCS, TABLES, generated, named
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
+from sam_pipeline.schema.program.help import subparsers
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.glob("*.md"))
@@ -47,6 +51,47 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         assert target.exists(), name
         if anchor:
             assert anchor in headings(target), f"{name}#{anchor}"
+
+
+COMMAND = r"""(?x)
+    (?: ^ExecStart=/usr/bin/ | ^(?:\w+=\S+\ )* | ` | [|]\ )
+    (
+        sam-(?:publish|consume|db|report)
+        (?: \ (?:\\\n\ *)? (?: "[^"\n]*" | '[^'\n]*' | [^\s`|#;&>]+ ) )*
+    )
+"""
+"""On a line of its own, in a unit, in backquotes or behind a pipe."""
+WITH_COMMANDS = [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "sam.toml"]
+
+
+@cache
+def parser(program: str) -> argparse.ArgumentParser:
+    return parser_of(program)
+
+
+@pytest.mark.parametrize(
+    "path", [*WITH_COMMANDS, *(ROOT / "deploy").rglob("*.service")], ids=lambda path: path.name
+)
+def test_every_command_on_a_page_or_in_a_unit_exists_with_its_options(path: Path) -> None:
+    unknown = []
+    for command in re.findall(COMMAND, path.read_text(encoding="utf-8"), re.MULTILINE):
+        [program, *words] = re.sub(r"\"[^\"]*\"|'[^']*'|\\\n", " ", command).split()
+        current, wants_command = parser(program), True
+        for word in (word.strip(".,:()[]{}\"'") for word in words):
+            name = word.partition("=")[0]
+            if word in ("", "--", "help"):
+                break
+            if re.fullmatch(r"--?[a-z][\w-]*", name):
+                if name not in current._option_string_actions:
+                    unknown.append(f"{command}: {name}")
+            elif wants_command and (actions := next(subparsers(current), None)):
+                if word in actions.choices:
+                    current = actions.choices[word]
+                elif re.fullmatch("[a-z-]+", word):
+                    unknown.append(f"{command}: {word}")
+                    wants_command = False
+
+    assert unknown == []
 
 
 def test_the_example_for_production_shows_every_key_and_no_other() -> None:
