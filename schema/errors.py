@@ -115,6 +115,7 @@ EXTRAS = {
         "yaml",
     ),
     "door": ("aiohttp",),
+    "load-test": ("matplotlib",),
     "reports": ("jinja2", "pandas", "py4j", "pyspark"),
     "sign": ("nacl",),
 }

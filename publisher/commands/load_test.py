@@ -8,17 +8,24 @@ import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
 from sam_pipeline.publisher.commands.arguments import broker_argument, config_of, seconds_argument
 from sam_pipeline.publisher.errors import LoadTestFailed, PublishUsage
-from sam_pipeline.publisher.load_test.conduct import run_cell
-from sam_pipeline.publisher.load_test.figures import document_of
+from sam_pipeline.publisher.load_test.conduct import StopSignal, run_cell
+from sam_pipeline.publisher.load_test.figures import (
+    document_of,
+    read_results,
+    table_heading,
+    table_row,
+)
 from sam_pipeline.publisher.load_test.plan import (
     CONSUMERS,
     KINDS,
     MATRIX,
+    OPTION,
     PRODUCERS,
     SCENARIOS,
     SIZES,
@@ -27,11 +34,10 @@ from sam_pipeline.publisher.load_test.plan import (
     LoadSelection,
     bounds_text,
     plan,
+    target_of,
 )
-from sam_pipeline.publisher.load_test.report import table
-from sam_pipeline.publisher.load_test.stop import StopSignal
-from sam_pipeline.publisher.load_test.target import OPTION, target_of
 from sam_pipeline.publisher.load_test.wire import NAME, LoadRoute
+from sam_pipeline.schema.errors import how_to_install
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -149,7 +155,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"write {RESULTS} and {PAGE} to this directory"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"write {RESULTS}, and with matplotlib {PAGE}, to this directory",
     )
     output.add_argument(
         "--compare",
@@ -191,8 +200,13 @@ def handle(args: argparse.Namespace) -> int:
         stop = stack.enter_context(StopSignal())
         documents, failure = measure(route, cells, stop, args, file)
     if args.out:
-        write_page([(args.out.resolve().name, documents)], args.out / PAGE)
-        print_done(args, f"wrote {args.out / RESULTS} and {args.out / PAGE}", file=notes)
+        written = f"wrote {args.out / RESULTS}"
+        if find_spec("matplotlib"):
+            write_page([(args.out.resolve().name, documents)], args.out / PAGE)
+            written += f" and {args.out / PAGE}"
+        else:
+            print_lines(f"no {PAGE}: {how_to_install('matplotlib')[0]}", file=sys.stderr)
+        print_done(args, written, file=notes)
     if stop.received:
         done = f"{len(documents)} of {len(cells) - 1} cells were measured"
         print_lines(f"sam-publish: stopped by {stop.received.name}: {done}", file=sys.stderr)
@@ -224,7 +238,7 @@ def measure(
             print_lines(f"sam-publish: warning: {cell}: {problem}", file=sys.stderr)
         if cell.scenario == WARM_UP:
             if not args.json:
-                print_done(args, *server_lines(document), *table.heading())
+                print_done(args, *server_lines(document), *table_heading())
             continue
         documents.append(document)
         if file:
@@ -233,7 +247,7 @@ def measure(
         if args.json:
             print_json_line(document)
         else:
-            print_done(args, table.row(document))
+            print_done(args, table_row(document))
     return documents, None
 
 
@@ -246,10 +260,8 @@ def server_lines(document: dict[str, Any]) -> Iterator[str]:
 
 def compare(args: argparse.Namespace) -> int:
     """Draw the results of several directories side by side."""
-    from sam_pipeline.publisher.load_test.report.results import read_results
-
-    if args.out is None or len(args.compare) < 2:
-        raise PublishUsage("--compare needs two directories or more, and --out for the page")
+    if args.out is None:
+        raise PublishUsage("--compare needs --out for the page")
     runs = [
         (name, read_results(directory / RESULTS))
         for name, directory in zip(run_names(args.compare), args.compare)
@@ -263,13 +275,13 @@ def compare(args: argparse.Namespace) -> int:
 def run_names(directories: Sequence[Path]) -> list[str]:
     """The last part of each path that is not the same for all, as in `NAME/matrix`."""
     paths = [directory.resolve() for directory in directories]
-    while len({path.name for path in paths}) == 1 and paths[0].name:
+    while len(paths) > len({path.name for path in paths}) == 1 and paths[0].name:
         paths = [path.parent for path in paths]
     return [path.name for path in paths]
 
 
 def write_page(runs: Sequence[tuple[str, list[dict[str, Any]]]], path: Path) -> None:
-    from sam_pipeline.publisher.load_test.report.page import page
+    from sam_pipeline.publisher.load_test.page import page  # needs the extra load-test
 
     path.write_text(page(runs), encoding="utf-8")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import LoadTestFailed
 from sam_pipeline.publisher.load_test.plan import (
@@ -20,7 +23,6 @@ from sam_pipeline.publisher.load_test.plan import (
 )
 from sam_pipeline.publisher.load_test.receiving import ReceivingReport, receive
 from sam_pipeline.publisher.load_test.sending import SendingReport, send
-from sam_pipeline.publisher.load_test.stop import StopSignal
 from sam_pipeline.publisher.load_test.wire import LoadRoute
 from sam_pipeline.publisher.load_test.workers import (
     DONE,
@@ -34,6 +36,45 @@ from sam_pipeline.publisher.load_test.workers import (
     STOP,
     Worker,
 )
+from sam_pipeline.schema.program.command import INTERRUPTED as INTERRUPTED_CODE
+from sam_pipeline.schema.program.command import OK, TERMINATED
+
+EXIT_CODES = {None: OK, signal.SIGINT: INTERRUPTED_CODE, signal.SIGTERM: TERMINATED}
+
+
+class StopSignal:
+    """Handles both signals in the block; `received` is the first one.
+
+    From then on `descriptor` can be read, which ends a wait. A second signal interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: Optional[signal.Signals] = None
+        self.descriptor, self._end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.received]
+
+    def __enter__(self) -> StopSignal:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before: list[tuple[signal.Signals, Any]] = [
+            (number, signal.signal(number, self._receive)) for number in numbers
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        os.close(self.descriptor)
+        os.close(self._end)
+
+    def _receive(self, number: int, frame: Optional[FrameType]) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        os.write(self._end, b"!")
+
 
 COMPLETE, QUIET, LIMIT, INTERRUPTED = "complete", "quiet", "limit", "interrupted"
 """Why a cell ended: everything arrived; nothing arrived any more; too late; by a signal."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Optional
 
-from sam_pipeline.publisher.load_test.accounts import Account, balance
+from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.load_test.conduct import QUIET, CellRun
-from sam_pipeline.publisher.load_test.histogram import quantiles
-from sam_pipeline.publisher.load_test.plan import QUEUE
+from sam_pipeline.publisher.load_test.counting import Account, balance, quantiles
+from sam_pipeline.publisher.load_test.plan import QUEUE, size_text
 from sam_pipeline.publisher.load_test.receiving import LagCounts
 from sam_pipeline.publisher.load_test.wire import LoadRoute
 from sam_pipeline.schema import VERSION
+from sam_pipeline.schema.errors import UnreadableInput
 from sam_pipeline.schema.times import format_time
 
 Document = dict[str, Any]
@@ -181,3 +184,99 @@ def _quantiles(lag: LagCounts) -> Optional[Document]:
 
 def _rate(count: float, seconds: float) -> float:
     return round(count / seconds, 1) if seconds else 0.0
+
+
+NEEDED = ("server", "scenario", "producers", "consumers", "size_bytes", "lag_ms", "series")
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """The documents of a file of JSON lines.
+
+    Raises:
+        UnreadableInput: it can't be read.
+        PublishUsage: these are not results of a load test.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UnreadableInput(str(path), error, "nothing was compared") from error
+    documents = []
+    for number, line in enumerate(lines, 1):
+        try:
+            document = json.loads(line)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict) or not document.keys() >= set(NEEDED):
+            raise PublishUsage(f"{path}:{number}: not a result of sam-publish load-test")
+        documents.append(document)
+    if not documents:
+        raise PublishUsage(f"{path}: no cell was measured")
+    return documents
+
+
+COLUMNS = (
+    ("scenario", 12),
+    ("prod", -5),
+    ("cons", -5),
+    ("payload", -7),
+    ("stored", 6),
+    ("kind", 5),
+    ("sent/s", -8),
+    ("received/s", -10),
+    ("per consumer", -12),
+    ("kB/s", -8),
+    ("median ms", -9),
+    ("p99 ms", -8),
+    ("max ms", -8),
+    ("lost", -6),
+    ("twice", -6),
+    ("limit", 10),
+)
+"""Titles and widths; those below 0 are aligned to the right."""
+
+
+def table_heading() -> list[str]:
+    return [_line([title for title, _ in COLUMNS]), "  ".join("-" * abs(w) for _, w in COLUMNS)]
+
+
+def table_row(document: Mapping[str, Any]) -> str:
+    """The line of a cell."""
+    return _line(cells(document))
+
+
+def cells(document: Mapping[str, Any]) -> list[str]:
+    """The text of each column."""
+    lag = document["lag_ms"] or {}
+    return [
+        document["scenario"],
+        str(document["producers"]),
+        str(document["consumers"]),
+        size_text(document["size_bytes"]),
+        "yes" if document["persistent"] else "no",
+        document["kind"],
+        f"{document['sent_per_s']:.0f}",
+        f"{document['received_per_s']:.0f}",
+        f"{document['received_per_s_per_consumer']:.0f}",
+        f"{document['payload_kb_per_s']:.0f}",
+        ms_text(lag.get("median")),
+        ms_text(lag.get("p99")),
+        ms_text(lag.get("maximum")),
+        str(document["lost"] or (f"+{document['late']}" if document["late"] else 0)),
+        str(document["duplicates"]),
+        document["processor"]["limited_by"],
+    ]
+
+
+def ms_text(value: Optional[float]) -> str:
+    """Three digits are all that is known."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _line(texts: list[str]) -> str:
+    padded = (
+        text.rjust(-width) if width < 0 else text.ljust(width)
+        for text, (_, width) in zip(texts, COLUMNS)
+    )
+    return "  ".join(padded).rstrip()

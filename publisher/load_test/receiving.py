@@ -10,8 +10,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import NamedTuple, Optional
 
-from sam_pipeline.publisher.load_test.accounts import Arrivals
-from sam_pipeline.publisher.load_test.histogram import BUCKETS, bucket
+from sam_pipeline.publisher.load_test.counting import BUCKETS, Arrivals, bucket
 from sam_pipeline.publisher.load_test.plan import EMPTY_S, LEAVE_S, SET_UP_S, SLOW_PER_S, LoadCell
 from sam_pipeline.publisher.load_test.wire import Consumer, LoadArrival, LoadRoute
 from sam_pipeline.publisher.load_test.workers import (

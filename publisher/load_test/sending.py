@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from sam_pipeline.publisher.load_test.accounts import Sent
+from sam_pipeline.publisher.load_test.counting import Sent
 from sam_pipeline.publisher.load_test.plan import CONFIRM_S, SET_UP_S, LoadCell
 from sam_pipeline.publisher.load_test.wire import LoadRoute, Producer
 from sam_pipeline.publisher.load_test.workers import DONE, GO, PROGRESS, PROGRESS_S, READY

@@ -63,6 +63,7 @@ publisher.delivery: $PUBLISHER publisher.settings publisher.spool publisher.brok
 publisher.api: $PUBLISHER publisher.settings publisher.spool publisher.brokers publisher.delivery
   publisher.probe
 publisher.load_test: $PUBLISHER publisher.settings publisher.brokers
+publisher.load_test.page: schema publisher.load_test | matplotlib
 publisher.commands.load_test: $PUBLISHER publisher.commands.arguments
   publisher.load_test
 publisher.commands: $PUBLISHER publisher.settings publisher.spool publisher.brokers

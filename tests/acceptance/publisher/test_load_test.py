@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,6 @@ def test_every_message_arrives_and_nothing_is_left(place: Workplace, broker: Sto
     assert "at most 1 000 messages sent" in done.out
     assert done.out.count("matrix ") == len(documents)
     assert leftovers(broker) <= before
-    assert documents[0]["server"] in (place.directory / "out" / "report.html").read_text()
 
 
 def test_losses_and_duplicates_are_found_by_id(place: Workplace) -> None:
@@ -107,7 +107,6 @@ def test_a_signal_ends_it_with_what_was_measured(
     assert (one["ended_by"], one["lost"]) == ("interrupted", 0)
     assert one["delivered"] > 0
     assert f"stopped by {number.name}: 1 of 2 cells were measured" in log.read_text()
-    assert (place.directory / "out" / "report.html").exists()
     eventually(lambda: leftovers(rabbitmq) <= before)
 
 
@@ -152,7 +151,12 @@ def test_runs_are_printed_as_documents_and_compared(place: Workplace) -> None:
 
     assert done.json["delivered"] == 600
     assert "at most" in done.err
+    if find_spec("matplotlib") is None:
+        assert "report.html: matplotlib is not installed: run pip install" in done.err
+        assert place.run(*compare, "second").code == 69
+        return
     place.succeed(*compare, "second")
     page = (place.directory / "both" / "report.html").read_text()
     assert "first: 100 B" in page and "second: 100 B" in page
-    assert (place.run(*compare).code, place.run(*compare, "x").code) == (64, 66)
+    assert (place.directory / "first" / "report.html").exists()
+    assert place.run(*compare, "x").code == 66

@@ -5,37 +5,32 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import re
 import socket
 from collections import Counter
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
-from sam_pipeline.publisher.load_test.accounts import (
+from sam_pipeline.publisher.load_test.conduct import (
+    LIMIT,
+    QUIET,
+    processor_times,
+)
+from sam_pipeline.publisher.load_test.counting import (
+    BUCKETS,
     MAX_LISTED,
-    Arrivals,
     Sent,
     balance,
+    bucket,
     count,
     first_bits,
     gaps,
+    middle,
+    quantiles,
 )
-from sam_pipeline.publisher.load_test.conduct import (
-    COMPLETE,
-    LIMIT,
-    QUIET,
-    CellRun,
-    processor_times,
-)
-from sam_pipeline.publisher.load_test.figures import document_of
-from sam_pipeline.publisher.load_test.histogram import BUCKETS, bucket, middle, quantiles
 from sam_pipeline.publisher.load_test.plan import (
-    FLOW_CONTROL,
     MATRIX,
     QUEUE,
     SCENARIOS,
@@ -44,19 +39,15 @@ from sam_pipeline.publisher.load_test.plan import (
     LoadCell,
     LoadSelection,
     bounds_text,
+    leads_to_loopback,
     plan,
+    target_of,
 )
-from sam_pipeline.publisher.load_test.receiving import LagCounts, ReceivingReport
-from sam_pipeline.publisher.load_test.report.chart import Axis, Panel, PlotLine, axis_for, svg
-from sam_pipeline.publisher.load_test.report.page import page
-from sam_pipeline.publisher.load_test.sending import SendingReport
-from sam_pipeline.publisher.load_test.target import leads_to_loopback, target_of
-from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival, LoadRoute
+from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import Frame, encode
-from sam_pipeline.schema.net.target import Target
+from tests.support.load_test import arrivals, figures
 
 SENT_US = 1_700_000_000_123_456
 
@@ -101,13 +92,6 @@ def test_the_time_of_the_broker_may_be_in_any_unit(headers: dict[str, str], brok
     _, (arrival,), _ = read(message(0, **headers).replace(b"\n", b"\r\n", 5))
 
     assert arrival.broker_us == broker_us
-
-
-def arrivals(shares: list[int], *ids: tuple[int, int]) -> Arrivals:
-    found = Arrivals(shares)
-    for producer, number in ids:
-        found.add(producer, number)
-    return found
 
 
 def test_each_consumer_of_a_topic_misses_its_own_messages_and_some_of_many_are_listed() -> None:
@@ -186,32 +170,6 @@ def test_the_quantiles_are_those_of_the_sorted_values(values: list[int]) -> None
     assert found.maximum == round(max(values) / 1000, 3)
 
 
-ROUTE = LoadRoute(Target(parse_broker("stomp://localhost")), "ab12")
-NONE = LagCounts({}, 0)
-
-
-def figures(
-    arrived: int = 100,
-    ended_by: str = COMPLETE,
-    rate: float | None = None,
-    busy: float = 0.1,
-    processor_s: float = 0.2,
-    scenario: str = MATRIX,
-) -> dict[str, Any]:
-    """Of one producer that sent 100 messages of 1 kB in 1 s, and of one consumer after 2 s."""
-    is_slow = scenario == FLOW_CONTROL
-    cell = LoadCell(scenario, TOPIC, True, 1, 1, 1000, 100, 1.5, rate, is_slow)
-    there = arrivals([100], *((0, number) for number in range(arrived)))
-    lags = {0: LagCounts({bucket(1000): arrived}, 1500)}
-    sending = SendingReport({0: Sent(100, 100)}, {0: 60, 1: 40}, 1.0, 1.0, processor_s, [])
-    receiving = ReceivingReport(
-        *("Fake/1.0", {0: there}, {0: {0: arrived}}, lags, NONE, NONE),
-        *(2.0, 300_000, 0, 2.0, 0.1, []),
-    )
-    run = CellRun(cell, 1, 0.0, 0.5, [sending], [receiving], ended_by, busy, [])
-    return document_of(run, ROUTE)
-
-
 def test_rates_are_those_until_the_last_receipt_and_the_last_arrival() -> None:
     found = figures()
 
@@ -247,84 +205,6 @@ def test_the_limit_of_a_cell_is_named(given: dict[str, float], expected: str) ->
     found = figures(**given)  # type: ignore[arg-type]
 
     assert found["processor"]["limited_by"] == expected
-
-
-RUN = [
-    {**figures(), "producers": producers, "consumers": consumers, "size_bytes": size}
-    for producers in (1, 40)
-    for consumers in (1, 80)
-    for size in (0, 100, 1000)
-]
-
-
-def plots(text: str) -> list[ElementTree.Element]:
-    found = re.findall(r'<svg class="plot".*?</svg>', text, re.DOTALL)
-    return [ElementTree.fromstring(one) for one in found]
-
-
-def texts(plot: ElementTree.Element, kind: str) -> list[str]:
-    return [str(text.text) for text in plot.iter("text") if text.get("class") == kind]
-
-
-def test_every_plot_has_two_labels_with_units_and_numbers_at_both_axes() -> None:
-    drawn = plots(page([("run", [*RUN, {**figures(scenario=FLOW_CONTROL), "consumers": 5}])]))
-
-    assert len(drawn) == 3 * 3 + 1 + 3 + 2
-    for plot in drawn:
-        across, up = texts(plot, "label")
-        assert across in ("consumers", "payload (bytes)", "time since the start (s)")
-        assert "/s" in up or "(ms)" in up
-        assert len(texts(plot, "mark")) >= 4
-        assert texts(plot, "title")
-    marked = [plot for plot in drawn if texts(plot, "band")]  # when a consumer is slow
-    assert len(marked) == 2
-    assert all(plot.findall("rect") for plot in marked)
-
-
-def test_the_page_needs_nothing_from_elsewhere_and_escapes_texts_from_a_broker() -> None:
-    hostile = '<script>"&'
-
-    text = page([(hostile, [{**figures(), "server": hostile, "lost_ids": [hostile]}, *RUN])])
-
-    elsewhere = r"<(?:script|link|img|iframe|object)\b|\bsrc=|\bhref=|url\(|@import|https?://"
-    assert not re.findall(elsewhere, text)
-    assert hostile not in text
-    assert text.count("&lt;script&gt;") >= 3
-
-
-def drawn_line(*points: tuple[float, float | None]) -> tuple[str, str]:
-    """The path of a line, and the plot with it."""
-    x, y = Axis("consumers", 1, 80, True, (1, 80)), Axis("received messages/s", 0, 100)
-    drawn = svg(Panel("1 kB", x, y, [PlotLine("1 producer", points, 0)]))
-    (path,) = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#1b1b1b"', drawn)
-    return path, drawn
-
-
-def test_points_lie_where_the_axes_say_and_a_gap_interrupts_a_line() -> None:
-    path, plot = drawn_line((1, 0.0), (80, 100.0))
-
-    assert [float(number) for number in re.findall(r"[\d.]+", path)] == [64.0, 242.0, 446.0, 30.0]
-    label = next(text for text in ElementTree.fromstring(plot).iter() if text.text == "consumers")
-    assert float(str(label.get("x"))) == (64 + 446) / 2
-    assert drawn_line((1, 1.0), (2, 1.0), (3, None), (4, 1.0), (5, 1.0))[0].count("M") == 2
-
-
-@pytest.mark.parametrize(
-    ("values", "is_log", "marks"),
-    [
-        ([3.0, 40.0], True, [2, 5, 10, 20, 50]),
-        ([0.0, 1000.0], True, [1000, 2000]),
-        ([], True, [1, 2]),
-        ([0.03], False, [0, 0.01, 0.02, 0.03]),
-        ([5.0], False, [0, 1, 2, 3, 4, 5]),
-        ([9.5], False, [0, 2, 4, 6, 8, 10]),
-    ],
-)
-def test_an_axis_ends_at_round_marks(values: list[float], is_log: bool, marks: list[float]) -> None:
-    axis = axis_for("s", values, is_log=is_log)
-
-    assert axis.marks() == pytest.approx(marks)
-    assert (axis.low, axis.high) == pytest.approx((marks[0], marks[-1]))
 
 
 def test_the_matrix_is_the_published_one_for_each_kind_and_mode() -> None:

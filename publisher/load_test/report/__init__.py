@@ -1,1 +1,0 @@
-"""The results of a load test, as a table and as a page with plots."""
