@@ -42,7 +42,6 @@ url = "postgresql://sam@db.example.org/sam?sslmode=verify-full"
 
 [publisher]
 brokers = ["stomp+ssl://msg1.example.org:61614"]
-spool = "/var/spool/sam"
 
 [consumer]
 name = "site-a"

@@ -62,8 +62,6 @@ ON_SQLITE = f'[database]\nurl = "sqlite:///{DATABASE}"\n'
 CONFIGURATION = {
     "sam": f"""{ON_SQLITE}[publisher]
 brokers = ["spool:///var/spool/sam-in"]
-spool = "/var/spool/sam"
-spool_mode = "2770"
 [consumer]
 name = "site-a"
 brokers = ["spool:///var/spool/sam-in", "listen+http://127.0.0.1:8443"]""",
