@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sam_pipeline.publisher.settings import CopyTable, MessageKeys
 from sam_pipeline.schema.settings import key as settings_key
+from sam_pipeline.schema.settings.broker import ServerKeys
 from sam_pipeline.schema.settings.key import Settings
 
 NONE = "\N{EN DASH}"
@@ -23,9 +25,10 @@ class ConfigKey(NamedTuple):
 
 
 def keys_of(settings: type[Settings]) -> Iterator[ConfigKey]:
-    """The keys of a section or table, without the tables in it that have pages of their own."""
+    """The keys of a section or table, without tables and keys that are described elsewhere."""
+    elsewhere = {*ServerKeys.mro(), *(MessageKeys.mro() if settings is CopyTable else ())}
     for key in sorted(settings.KEYS.values(), key=lambda key: key.name not in FIRST):
-        if key.meaning:
+        if key.meaning and (settings is ServerKeys or key.owner not in elsewhere):
             default = (
                 REQUIRED if key.default is settings_key.REQUIRED else _shown(key.shown(key.default))
             )

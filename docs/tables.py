@@ -29,6 +29,7 @@ from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherCon
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records.classes import MessageClass
+from sam_pipeline.schema.settings.broker import ServerKeys
 from sam_pipeline.spark_jobs.profiles import file
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
@@ -127,6 +128,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-broker-keys": lambda: config_keys(BrokerConfig),
     "door-keys": lambda: config_keys(DoorConfig),
     "feed-keys": lambda: config_keys(FeedConfig),
+    "server-keys": lambda: config_keys(ServerKeys),
     "archive-keys": lambda: config_keys(ArchiveConfig),
     "prune-keys": lambda: config_keys(PruneConfig),
     "silence-keys": lambda: config_keys(SilenceConfig),

@@ -24,11 +24,16 @@ from sam_pipeline.schema.net.broker_url import (
 )
 from sam_pipeline.schema.net.target import SpoolLimits, Target
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
-from sam_pipeline.schema.settings.broker import LoginKeys, SectionKeys, TableKeys, target_of
+from sam_pipeline.schema.settings.broker import (
+    LoginKeys,
+    SectionKeys,
+    TableKeys,
+    TokenKeys,
+    target_of,
+)
 from sam_pipeline.schema.settings.files import find_file, no_file_found, state_dir
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
-    Settings,
     config_key,
     duration_key,
     each,
@@ -150,12 +155,6 @@ def _problems_of_copies(copies: Sequence[Optional[CopyTable]]) -> Iterator[str]:
         if copy.name in seen:
             yield f"{copy.name}: appears twice"
         seen.add(copy.name)
-
-
-class TokenKeys(Settings):
-    """How HTTP doors and AMS know us."""
-
-    token_file: Optional[Path] = secret_key("bearer token, mode 0600")
 
 
 class BrokerTable(TableKeys, TokenKeys):

@@ -22,6 +22,7 @@ from sam_pipeline.consumer.settings.tables import (
 from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.program import help
+from sam_pipeline.schema.settings.broker import ServerKeys
 from sam_pipeline.schema.settings.key import Settings
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.archive.config import ArchiveConfig
@@ -50,8 +51,18 @@ brokers = ["stomp+ssl://msg1.example.org:61614"]
 [report]
 profiles = ["critical.toml"]"""
 
-OF_A_BROKER = "What applies at one broker alone. Keys that it lacks are the section's."
+OF_A_BROKER = (
+    "What applies at one broker alone, also the keys of servers. Keys that it lacks are the"
+    " section's."
+)
 TABLES: Mapping[str, tuple[type[Settings], str]] = {
+    "Keys of servers": (
+        ServerKeys,
+        (
+            "How a program and a server know each other: in `[publisher]`, `[[publisher.copy]]` and"
+            " `[consumer]` for all brokers, in tables of single brokers, and in `[[import.feed]]`."
+        ),
+    ),
     "[database]": (DatabaseConfig, "The database, for all programs but `sam-publish`."),
     "[publisher]": (PublisherConfig, "Where `sam-publish` sends messages."),
     "[[publisher.broker]]": (BrokerTable, OF_A_BROKER),
@@ -157,7 +168,7 @@ def config_page() -> Iterator[str]:
     yield '.SH "DESCRIPTION"'
     yield inline(ABOUT_CONFIG)
     text = PAGE.read_text("utf-8")
-    yield from markdown(text[text.index("## ") :])
+    yield from markdown(text[text.index("## ") : text.index("## Keys of servers")])
     yield '.SH "SECTIONS"'
     for title, (settings, meaning) in TABLES.items():
         yield from (f'.SS "{plain(title)}"', inline(meaning))

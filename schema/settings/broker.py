@@ -72,6 +72,18 @@ class LoginKeys(TlsKeys):
     """The keys by which a broker knows us. A table with one of them uses none of the section's."""
 
 
+class TokenKeys(Settings):
+    """How HTTP doors and AMS know a publisher."""
+
+    token_file: Optional[Path] = secret_key(
+        "of publishers: bearer token for HTTP doors and AMS, mode 0600"
+    )
+
+
+class ServerKeys(LoginKeys, ProxyKeys, TokenKeys):
+    """All keys that are about a server, wherever they are."""
+
+
 class SectionKeys(LoginKeys, ProxyKeys):
     """The keys of a section, which apply at all of its brokers."""
 

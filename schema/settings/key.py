@@ -63,7 +63,7 @@ class Key:
         """Of a duration: how many seconds one unit of the value is."""
 
     def __set_name__(self, owner: Any, attribute: str) -> None:
-        self._owner = owner
+        self.owner = owner
         self.attribute = attribute
         self.name = self.name or attribute
 
@@ -75,9 +75,9 @@ class Key:
     @property
     def kind(self) -> Any:
         """The type of its value, without None."""
-        kind = self._owner.__annotations__[self.attribute]
+        kind = self.owner.__annotations__[self.attribute]
         if isinstance(kind, str):
-            kind = eval(kind, vars(sys.modules[self._owner.__module__]))
+            kind = eval(kind, vars(sys.modules[self.owner.__module__]))
         kinds = get_args(kind)
         return next(one for one in kinds if one is not type(None)) if type(None) in kinds else kind
 
