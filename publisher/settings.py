@@ -175,11 +175,7 @@ class MessageKeys(LoginKeys, TokenKeys):
     """What the section and each copy have of their own."""
 
     brokers: tuple[str, ...] = config_key("URLs of the brokers", each(problem_of_target), ())
-    broker: tuple[BrokerTable, ...] = config_key(
-        "tables of single brokers, see [above](#at-one-broker-alone)",
-        joined(_problems_of_tables),
-        (),
-    )
+    broker: tuple[BrokerTable, ...] = config_key("", joined(_problems_of_tables), ())
     destination: Optional[str] = config_key(
         "`/topic/NAME` or `/queue/NAME`, instead of `/topic/grid.probe.CLASS`",
         problem_of_destination,
@@ -239,11 +235,7 @@ class PublisherConfig(MessageKeys, SectionKeys):
         joined(_problems_of_record),
         {},
     )
-    copy: tuple[CopyTable, ...] = config_key(
-        "tables `[[publisher.copy]]`, [see below](#two-sets-of-brokers)",
-        joined(_problems_of_copies),
-        (),
-    )
+    copy: tuple[CopyTable, ...] = config_key("", joined(_problems_of_copies), ())
     require_broker: bool = False
     """Fail if a message could only be spooled."""
     option_destination: Optional[str] = None

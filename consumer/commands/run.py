@@ -190,9 +190,7 @@ def _run(process: _Process, settings: Setup) -> Drain | None:
     )
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
-    rule = BatchRule(
-        config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
-    )
+    rule = BatchRule(config.batch_size, max_bytes=config.buffer_bytes // BATCHES_WAITING)
     with ExitStack() as stack:
         sink = stack.enter_context(_opened_sink(process, settings))
         if drain is None:

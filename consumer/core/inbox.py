@@ -151,7 +151,7 @@ class BatchRule(NamedTuple):
     """
 
     size: int
-    age_s: float
+    age_s: float = 0.1
     silence_s: float = 0.1
     max_bytes: int = NO_LIMIT
 

@@ -155,11 +155,6 @@ class ConsumerConfig(SectionKeys):
     batch_size: int = config_key(
         "the maximum number of messages in one batch; at most half of `prefetch`", POSITIVE, 2000
     )
-    batch_age_s: float = duration_key(
-        "batch_age",
-        "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
-        0.1,
-    )
     prefetch: int | None = config_key(
         "the maximum number of unacknowledged messages per subscription; by default 2000 on"
         " ActiveMQ, 6000 on other brokers",

@@ -80,10 +80,6 @@ class TokenKeys(Settings):
     )
 
 
-class ServerKeys(LoginKeys, ProxyKeys, TokenKeys):
-    """All keys that are about a server, wherever they are."""
-
-
 class SectionKeys(LoginKeys, ProxyKeys):
     """The keys of a section, which apply at all of its brokers."""
 
@@ -92,14 +88,23 @@ class SectionKeys(LoginKeys, ProxyKeys):
     )
 
 
-class TableKeys(LoginKeys, ProxyKeys):
-    """A broker by its URL, and what applies there; what it lacks is the section's."""
+class HostKeys(Settings):
+    """Which part of a server is used."""
 
     vhost: str = config_key(
-        "virtual host, over STOMP; the URL of `rabbitmq-api` has it",
+        "of a single broker: its virtual host, over STOMP; the URL of `rabbitmq-api` has it",
         expected("the name of a virtual host", lambda name: name.strip() and name.isprintable()),
         "/",
     )
+
+
+class ServerKeys(LoginKeys, ProxyKeys, TokenKeys, HostKeys):
+    """All keys that are about a server, wherever they are."""
+
+
+class TableKeys(LoginKeys, ProxyKeys, HostKeys):
+    """A broker by its URL, and what applies there; what it lacks is the section's."""
+
     url: str = ""
     headers: dict[str, str] = {}  # noqa: RUF012 - nothing changes it
 

@@ -2,7 +2,7 @@
 
     class ArchiveConfig(Settings):
         SECTION = "archive"
-        keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
+        region: str | None = config_key("by default that of the AWS configuration", None, None)
 
 Files, variables and options are read and checked by these declarations; `config`, the tables
 of the documentation and sam.toml(5) list them. A name ends with its unit, such as `_s`.

@@ -10,7 +10,6 @@ from pathlib import Path
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.secret_file import credential_file
 from sam_pipeline.schema.settings.key import (
-    POSITIVE,
     Settings,
     config_key,
     duration_key,
@@ -46,7 +45,7 @@ def _absolute(url: str, folder: Path) -> str:
 
 
 class ArchiveConfig(Settings):
-    """Where the archive is, and which versions it keeps."""
+    """Where the archive is, and which days are in it."""
 
     SECTION = "archive"
 
@@ -56,7 +55,6 @@ class ArchiveConfig(Settings):
         None,
         read=_absolute,
     )
-    keep_versions: int = config_key("versions of a day that are kept", POSITIVE, 2)
     min_age_days: float = duration_key(
         "min_age",
         "the age at which `sam-db archive write --due` archives a day, so that late results are in"

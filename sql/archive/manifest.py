@@ -201,11 +201,9 @@ def require_day(store: Store, day: date) -> Manifest:
     return manifest
 
 
-def forget_old_versions(
-    store: Store, day: date, keep: int, sealed: Collection[tuple[date, int]]
-) -> list[int]:
-    """Delete the versions of a day but the newest ones and those of sealed months."""
-    old = [v for v in versions_of(store, day)[:-keep] if (day, v) not in sealed]
+def forget_old_versions(store: Store, day: date, sealed: Collection[tuple[date, int]]) -> list[int]:
+    """Delete the versions of a day but the newest two and those of sealed months."""
+    old = [v for v in versions_of(store, day)[:-2] if (day, v) not in sealed]
     for version in old:
         manifest = read_manifest(store, day, version)
         store.delete(manifest.name)  # first: no manifest ever names a file that is gone

@@ -155,7 +155,7 @@ def run_write(args: argparse.Namespace) -> int:
             finally:
                 progress.end()
             note_archived(engine, manifest)
-            removed = forget_old_versions(store, day, config.keep_versions, sealed)
+            removed = forget_old_versions(store, day, sealed)
             documents.append({**_document(manifest), "seconds": round(progress.elapsed_s, 3)})
             if not args.json:
                 deleted = f"; deleted {_versions(removed)}" if removed else ""

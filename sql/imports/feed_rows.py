@@ -15,7 +15,7 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP, MessageClass
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.settings.key import NOT_NEGATIVE, Settings, config_key
+from sam_pipeline.schema.settings.key import Settings, config_key
 from sam_pipeline.schema.times import format_time, utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.topology.view_rows import Row, key_of
@@ -57,6 +57,8 @@ DEFAULT_FLAVOURS: Mapping[str, str] = {
 
 MAX_LISTED = 20
 """How many odd elements an error lists."""
+MAX_LEFT_OUT, MAX_LEFT_OUT_PERCENT = 20, 5
+"""A feed with more odd elements than both is refused: it probably has another format."""
 UNLISTED = "not in the list of sites"
 LONGEST_CONTACT = 255
 
@@ -160,8 +162,8 @@ def _check_flavours(flavours: Mapping[str, str]) -> str | None:
 class FeedRules(Settings):
     """What is taken from one feed.
 
-    The conditions that a site must meet regard no case; an empty one is always met. With
-    `keep_going`, odd elements are left out, unless they are more than both limits allow.
+    The conditions that a site must meet ignore case; an empty one is always met. With `keep_going`,
+    odd elements are left out, unless they are too many.
     """
 
     flavours: dict[str, str] = config_key(
@@ -184,12 +186,6 @@ class FeedRules(Settings):
     keep_going: bool = config_key(
         "leave out odd elements, and list them, instead of refusing the whole feed", None, False
     )
-    max_left_out: int = config_key(
-        "refuse the feed if more elements than this, and more than `max_left_out_percent`, are odd",
-        NOT_NEGATIVE,
-        20,
-    )
-    max_left_out_percent: float = config_key("see `max_left_out`", NOT_NEGATIVE, 5.0)
 
     @property
     def facts(self) -> Sequence[str]:
@@ -257,13 +253,13 @@ def _refuse_left_out(rows: FeedRows, rules: FeedRules) -> None:
     odd = rows.left_out
     kinds = (rows.endpoints, rows.contacts, rows.downtimes, *rows.groups.values())
     total = sum(len(of_kind or ()) for of_kind in kinds) + len(odd)
-    limit = max(rules.max_left_out, total * rules.max_left_out_percent / 100)
+    limit = max(MAX_LEFT_OUT, total * MAX_LEFT_OUT_PERCENT / 100)
     if not odd or (rules.keep_going and len(odd) <= limit):
         return
     more = len(odd) - MAX_LISTED
     advice = "fix the export, or leave them out with keep_going"
     if rules.keep_going:
-        limits = f"max_left_out {rules.max_left_out}, {rules.max_left_out_percent:g} %"
+        limits = f"at most {MAX_LEFT_OUT}, or {MAX_LEFT_OUT_PERCENT} %"
         advice = f"{plural(len(odd), 'element')} of {total} are too many ({limits})"
     raise BadInput(
         *map(str, odd[:MAX_LISTED]),

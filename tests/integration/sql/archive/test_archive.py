@@ -203,7 +203,7 @@ def test_old_versions_are_deleted_except_those_of_sealed_months_and_clean_what_n
     for _ in range(5):
         archive(engine, store)
 
-    removed = forget_old_versions(store, DAY, 2, sealed={(DAY, 2)})
+    removed = forget_old_versions(store, DAY, sealed={(DAY, 2)})
 
     assert removed == [1, 3]
     everything = store.names()

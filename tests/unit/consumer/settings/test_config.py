@@ -44,7 +44,7 @@ WRONG = """\
 name = "site a"
 brokers = ["stomp://a", "http://b"]
 batchsize = 5
-batch_age = "0s"
+heart_beat = "0s"
 password_file = "none"
 [[consumer.subscription]]
 destination = "grid.probe"

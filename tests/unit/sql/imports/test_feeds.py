@@ -59,7 +59,6 @@ def load(tmp_path: Path) -> Any:
         (GOCDB + 'read = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
         (GOCDB.replace("gocdb", "osg", 1) + 'read = ["groups"]\n', "osg has no groups"),
         (GOCDB + 'timeout = "0s"\n', "expected more than 0s"),
-        (GOCDB + "max_left_out = -1\n", "expected 0 or more"),
         (GOCDB + 'flavours = { webdav = "" }\n', "'webdav': expected a name and a flavour"),
         (GOCDB + 'read = ["endpoints"]\nscope = ["EGI"]\n', "scope needs the list of sites"),
         (GOCDB.replace('pi"', 'pi?scope="') + 'scope = ["EGI"]\n', "scope is in the url as well"),
