@@ -7,7 +7,7 @@ manifest names, which the next attempt deletes.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from importlib.metadata import version as version_of
 from typing import Any
@@ -27,8 +27,8 @@ from sam_pipeline.sql.archive.manifest import (
     TOPOLOGY,
     DatabaseState,
     Manifest,
+    clean,
     data_name,
-    delete_unnamed,
     newest,
 )
 from sam_pipeline.sql.archive.results import DayResults, put
@@ -76,7 +76,7 @@ def archive_day(
     """
     previous = newest(store, day)
     version = previous.version + 1 if previous else 1
-    delete_unnamed(store, day)
+    clean(store, day)
     with store.workspace() as work:
         with reading_at_once(engine) as connection:
             database = str(connection.scalar(text("SELECT database_id FROM database_identity")))
@@ -116,28 +116,16 @@ def read_inputs(connection: Connection, day: date) -> dict[str, pa.Table]:
     rows: dict[str, list[dict[str, Any]]] = {TOPOLOGY: [], DOWNTIMES: [], EXCLUSIONS: []}
     for kind, record, statement in _STATEMENTS:
         for row in connection.execute(text(statement), times).mappings():
-            rows[kind].append(_as_stored(kind, {**row, "record": record}))
+            stored = {name: {**row, "record": record}.get(name) for name in SCHEMAS[kind].names}
+            for name, seconds in _OF_SECONDS.items():  # SQLite has times as text
+                if name in stored:
+                    second = row[seconds]
+                    stored[name] = None if second is None else datetime.fromtimestamp(second, UTC)
+            if isinstance(added := stored.get("added_at"), str):
+                stored["added_at"] = datetime.fromisoformat(added)
+            rows[kind].append(stored)
     return {
         kind: pa.Table.from_pylist(sorted(of_kind, key=lambda row: repr([*row.values()])), schema)
         for kind, of_kind in rows.items()
         for schema in [SCHEMAS[kind]]
     }
-
-
-def _as_stored(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with the columns of the file; SQLite has times as text."""
-    stored = {name: row.get(name) for name in SCHEMAS[kind].names}
-    for name, seconds in _OF_SECONDS.items():
-        if name in stored:
-            second = row[seconds]
-            stored[name] = None if second is None else datetime.fromtimestamp(second, UTC)
-    if "added_at" in stored:
-        stored["added_at"] = as_time(stored["added_at"])
-    return stored
-
-
-def as_time(value: Any) -> datetime:
-    """A time of a view: text on SQLite."""
-    if isinstance(value, datetime):
-        return value
-    return datetime.fromisoformat(value)

@@ -123,26 +123,20 @@ def data_name(kind: str, day: date, version: int, number: int | None = None) -> 
     return f"{kind}/day={day}/v{version}{part}.parquet"
 
 
-def versions(store: Store) -> dict[date, list[int]]:
-    """The versions of all days, both in ascending order."""
+def versions(store: Store, day: date | None = None) -> dict[date, list[int]]:
+    """The versions of all days, or of one day, both in ascending order."""
     found: dict[date, list[int]] = {}
-    for name in store.names(f"{MANIFESTS}/"):
+    for name in store.names(f"{MANIFESTS}/day={day}/" if day else f"{MANIFESTS}/"):
         with suppress(ValueError):  # v1.json of a day that is not in the calendar is not ours
             if match := _NAME.fullmatch(name):
                 found.setdefault(date.fromisoformat(match[1]), []).append(int(match[2]))
     return {day: sorted(found[day]) for day in sorted(found)}
 
 
-def versions_of(store: Store, day: date) -> list[int]:
-    """The versions of a day, in ascending order; none if it is not in the archive."""
-    names = store.names(f"{MANIFESTS}/day={day}/")
-    return sorted(int(match[2]) for name in names if (match := _NAME.fullmatch(name)))
-
-
 def newest(store: Store, day: date) -> Manifest | None:
     """The newest version of a day, if the day is in the archive."""
-    known = versions_of(store, day)
-    return read_manifest(store, day, known[-1]) if known else None
+    known = versions(store, day)
+    return read_manifest(store, day, known[day][-1]) if known else None
 
 
 def newest_of(store: Store, days: Iterable[date]) -> dict[date, Manifest]:
@@ -203,7 +197,8 @@ def require_day(store: Store, day: date) -> Manifest:
 
 def forget_old_versions(store: Store, day: date, sealed: Collection[tuple[date, int]]) -> list[int]:
     """Delete the versions of a day but the newest two and those of sealed months."""
-    old = [v for v in versions_of(store, day)[:-2] if (day, v) not in sealed]
+    known = versions(store, day).get(day, [])
+    old = [version for version in known[:-2] if (day, version) not in sealed]
     for version in old:
         manifest = read_manifest(store, day, version)
         store.delete(manifest.name)  # first: no manifest ever names a file that is gone
@@ -212,39 +207,18 @@ def forget_old_versions(store: Store, day: date, sealed: Collection[tuple[date, 
     return old
 
 
-def delete_unnamed(store: Store, day: date) -> list[str]:
-    """Delete the files of a day that none of its manifests names."""
-    named = {
-        file.name for v in versions_of(store, day) for file in read_manifest(store, day, v).files
-    }
-    return _delete(
-        store, [n for kind in KINDS for n in store.names(f"{kind}/day={day}/") if n not in named]
-    )
-
-
-def clean(store: Store) -> list[str]:
-    """Delete all files that no manifest names, and return their names.
-
-    Only files whose names are like ours are deleted.
-    """
+def clean(store: Store, day: date | None = None) -> list[str]:
+    """Delete the data files, or those of a day, that no manifest names; return their names."""
     named = {
         file.name
-        for day, of_day in versions(store).items()
-        for v in of_day
-        for file in read_manifest(store, day, v).files
+        for of_day, numbers in versions(store, day).items()
+        for version in numbers
+        for file in read_manifest(store, of_day, version).files
     }
-    ours = tuple(f"{folder}/" for folder in (*KINDS, ".work"))
-    return _delete(
-        store,
-        [
-            name
-            for name in store.names()
-            if name not in named and name.startswith(ours) and not name.startswith(MANIFESTS)
-        ],
-    )
-
-
-def _delete(store: Store, names: list[str]) -> list[str]:
-    for name in names:
+    folders = [f"{kind}/day={day}/" for kind in KINDS]
+    if day is None:
+        folders = [f"{kind}/" for kind in (*KINDS, ".work")]
+    unnamed = [name for folder in folders for name in store.names(folder) if name not in named]
+    for name in unnamed:
         store.delete(name)
-    return names
+    return unnamed

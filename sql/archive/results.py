@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -89,14 +88,6 @@ def put(
     return DataFile(kind, name, rows, size, digest, statuses)
 
 
-class _Part(NamedTuple):
-    """A file, and its part of the digests."""
-
-    file: DataFile
-    digest: int
-    last: int
-
-
 class DayResults:
     """The results of a day, as the database has them in the transaction of a connection."""
 
@@ -132,9 +123,9 @@ class DayResults:
         """
         groups = self._sorted.groups(ROWS_PER_GROUP)
         per_file = ROWS_PER_FILE // ROWS_PER_GROUP
-        details = _Details(store, previous) if previous else None
+        archived = previous.of_kind(RESULTS) if previous else []
 
-        def write_part(number: int) -> _Part:
+        def write_part(number: int) -> tuple[DataFile, int, int]:
             name = data_name(RESULTS, self._day, version, number)
             path = work / f"results-{number}.parquet"
             counts, digest, last = np.zeros(len(STATUSES), np.int64), 0, 0
@@ -154,63 +145,48 @@ class DayResults:
                             keys[rank[begins]], np.maximum.reduceat(times, begins)
                         )
                         counts += np.bincount(rows["status"].to_numpy(), minlength=len(counts))
-                        table = self._as_stored(rows)
-                        writer.write_table(details.kept(table) if details else table)
+                        columns = {
+                            **dict(zip(rows.column_names, rows.columns, strict=True)),
+                            **self._instances.names.encoded(rank),
+                            **self._sources.encoded(rows["source_id"].to_numpy()),
+                            **self._gatherers.encoded(rows["gatherer_id"].to_numpy()),
+                        }
+                        schema = SCHEMAS[RESULTS]
+                        table = pa.table([columns[name] for name in schema.names], schema)
+                        if archived:
+                            table = _with_details(table, store, archived)
+                        writer.write_table(table)
                 statuses = dict(zip(STATUSES, counts.tolist(), strict=True))
                 file = put(store, path, RESULTS, name, int(counts.sum()), statuses)
-            return _Part(file, digest, last)
+            return file, digest, last
 
         with ThreadPoolExecutor(WRITERS) as pool:
             parts = list(pool.map(write_part, range(-(-len(groups) // per_file))))
-        digests = {
-            RESULTS: f"{sum(part.digest for part in parts) % 2**64:016x}",
-            LAST_RESULTS: f"{sum(part.last for part in parts) % 2**64:016x}",
-        }
-        return [part.file for part in parts], digests
-
-    def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """The rows with names instead of ids, with the columns of the file."""
-        columns = {
-            **self._instances.names.encoded(rows["rank"].to_numpy()),
-            **self._sources.encoded(rows["source_id"].to_numpy()),
-            **self._gatherers.encoded(rows["gatherer_id"].to_numpy()),
-        }
-        schema = SCHEMAS[RESULTS]
-        return pa.table(
-            [
-                columns.get(name, rows[name] if name in rows.column_names else None)
-                for name in schema.names
-            ],
-            schema,
-        )
+        files, digests, last_digests = zip(*parts, strict=True) if parts else ((), (), ())
+        totals = {RESULTS: sum(digests), LAST_RESULTS: sum(last_digests)}
+        return [*files], {name: f"{total % 2**64:016x}" for name, total in totals.items()}
 
 
-class _Details:
-    """The details that a version has: a result whose details were pruned keeps those."""
-
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        source = store.source()
-        self._filesystem = source.filesystem()
-        self._paths = [source.path(file.name) for file in manifest.of_kind(RESULTS)]
-
-    def kept(self, rows: pa.Table) -> pa.Table:
-        """The rows, with details from that version where there are none."""
-        hosts = rows["host_name"].cast(pa.string())
-        first, last = pc.min(hosts).as_py(), pc.max(hosts).as_py()
-        known = pq.read_table(
-            self._paths,
-            columns=["result_id", "status", "details"],
-            filesystem=self._filesystem,
-            filters=[("host_name", ">=", first), ("host_name", "<=", last)],
-        )
-        known = known.filter(known["details"].is_valid())
-        if not len(known):
-            return rows
-        found = pc.index_in(rows["result_id"], known["result_id"].combine_chunks())
-        same = known.take(found)
-        is_same = pc.equal(same["status"], rows["status"])
-        details = pc.coalesce(rows["details"], pc.if_else(is_same, same["details"], None))
-        return rows.set_column(rows.column_names.index("details"), "details", details)
+def _with_details(rows: pa.Table, store: Store, archived: Sequence[DataFile]) -> pa.Table:
+    """The rows; those whose details were pruned keep the details that a version has."""
+    hosts, source = rows["host_name"].cast(pa.string()), store.source()
+    known = pq.read_table(
+        [source.path(file.name) for file in archived],
+        columns=["result_id", "status", "details"],
+        filesystem=source.filesystem(),
+        filters=[
+            ("host_name", ">=", pc.min(hosts).as_py()),
+            ("host_name", "<=", pc.max(hosts).as_py()),
+        ],
+    )
+    known = known.filter(known["details"].is_valid())
+    if not len(known):
+        return rows
+    found = pc.index_in(rows["result_id"], known["result_id"].combine_chunks())
+    same = known.take(found)
+    is_same = pc.equal(same["status"], rows["status"])
+    details = pc.coalesce(rows["details"], pc.if_else(is_same, same["details"], None))
+    return rows.set_column(rows.column_names.index("details"), "details", details)
 
 
 class _Run:

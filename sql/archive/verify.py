@@ -17,7 +17,6 @@ from pyarrow import parquet as pq
 from sqlalchemy import Connection, text
 
 from sam_pipeline.sql.archive.digests import (
-    Hashes,
     Integers,
     digest_of_results,
     digest_of_rows,
@@ -28,12 +27,11 @@ from sam_pipeline.sql.archive.digests import (
 from sam_pipeline.sql.archive.layout import SCHEMAS, STATUSES
 from sam_pipeline.sql.archive.manifest import KINDS, LAST_RESULTS, RESULTS, DataFile, Manifest
 from sam_pipeline.sql.archive.record import Changes
-from sam_pipeline.sql.archive.rows import read_instances, read_rows
+from sam_pipeline.sql.archive.rows import INSTANCE, read_instances, read_rows
 from sam_pipeline.sql.archive.store import Store
 
 DAY_MS = 86_400_000
 
-_KEY = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
 _IDS = pa.schema(
     [
         ("instance_id", pa.int64()),
@@ -48,20 +46,17 @@ _WINDOW = {
 
 
 def problems_of_files(store: Store, manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the files of a version; each line begins with the path of a file."""
-    digests, last = dict.fromkeys(KINDS, ""), 0
-    results = 0
+    """The problems of the files of a version; each line begins with the path of a file."""
+    digests, results, last = dict.fromkeys(KINDS, ""), 0, 0
     is_readable, end_of_last = True, ("",)
     for kind in KINDS:
         for file in manifest.of_kind(kind):
             where = f"{store.url}/{file.name}"
-            found = list(_read(store, file))
-            tables = [part for part in found if isinstance(part, pa.Table)]
-            yield from (f"{where}: {part}" for part in found if isinstance(part, str))
-            if not tables:
+            rows, problems = _read(store, file)
+            yield from (f"{where}: {problem}" for problem in problems)
+            if rows is None:
                 is_readable = False
                 continue
-            [rows] = tables
             if len(rows) != file.rows:
                 yield f"{where}: has {len(rows)} rows, the manifest says {file.rows}"
             if kind != RESULTS:
@@ -113,33 +108,29 @@ def problem_with_database(
     return None
 
 
-def _read(store: Store, file: DataFile) -> Iterator[pa.Table | str]:
-    """The rows of a file, and the problems of its bytes."""
-    source = store.source()
+def _read(store: Store, file: DataFile) -> tuple[pa.Table | None, list[str]]:
+    """The rows of a file if it can be read, and its problems."""
+    source, problems = store.source(), []
     try:
         with source.filesystem().open_input_file(source.path(file.name)) as stream:
             content = stream.read_buffer()
     except FileNotFoundError:
         # Its folder is not missing because the store is away: then nothing could be read.
         store.names(file.name)
-        yield "is missing"
-        return
+        return None, ["is missing"]
     except OSError as error:
-        yield f"can't be read: {error}"
-        return
+        return None, [f"can't be read: {error}"]
     if content.size != file.size_bytes:
-        yield f"has {content.size} bytes, the manifest says {file.size_bytes}"
+        problems.append(f"has {content.size} bytes, the manifest says {file.size_bytes}")
     if hashlib.sha256(content).hexdigest() != file.sha256:
-        yield "its SHA-256 is not that of the manifest"
+        problems.append("its SHA-256 is not that of the manifest")
     try:
         rows = pq.read_table(pa.BufferReader(content), partitioning=None)
     except (pa.ArrowInvalid, OSError) as error:
-        yield f"is not a Parquet file: {error}"
-        return
+        return None, [*problems, f"is not a Parquet file: {error}"]
     if not rows.schema.equals(SCHEMAS[file.kind]):
-        yield "has other columns than docs/archive.md describes"
-        return
-    yield rows
+        return None, [*problems, "has other columns than docs/archive.md describes"]
+    return rows, problems
 
 
 class _Results:
@@ -147,7 +138,7 @@ class _Results:
 
     def __init__(self, rows: pa.Table, day: date) -> None:
         rows = rows.unify_dictionaries().combine_chunks()
-        codes = [rows[name].chunk(0).indices.to_numpy() for name in _KEY] if len(rows) else []
+        codes = [rows[name].chunk(0).indices.to_numpy() for name in INSTANCE] if len(rows) else []
         ms = rows["measured_at"].cast(pa.int64()).to_numpy()
         status = rows["status"].to_numpy().astype(np.int64)
         begins_instance = np.zeros(len(rows), bool)
@@ -157,36 +148,24 @@ class _Results:
         begins: Integers = np.flatnonzero(begins_instance)
         place = np.cumsum(begins_instance) - 1
         names = list(
-            zip(*(rows[name].take(pa.array(begins)).to_pylist() for name in _KEY), strict=True)
+            zip(*(rows[name].take(pa.array(begins)).to_pylist() for name in INSTANCE), strict=True)
         )
         times = pack(ms // 1000, status)
-        keys = _keys(names)
+        keys = instance_keys(
+            name_hashes([(flavour, host) for host, flavour, *_ in names]),
+            *(name_hashes([name[place] for name in names]) for place in (2, 3, 4)),
+        )
         start = _start_ms(day)
         self.first, self.last = (names[0], names[-1]) if names else ((), ())
         self.statuses = {STATUSES[n]: k for n, k in sorted(Counter(status.tolist()).items())}
         self.digest = digest_of_results(keys[place], times)
-        self.last_digest = (
-            digest_of_results(keys, np.maximum.reduceat(times, begins)) if names else 0
-        )
+        last = np.maximum.reduceat(times, begins) if names else times
+        self.last_digest = digest_of_results(keys, last)
         self.is_sorted = (
             all(before < after for before, after in pairwise(names))
             and bool((np.diff(ms)[~begins_instance[1:]] >= 0).all())
             and bool(((ms >= start) & (ms < start + DAY_MS)).all())
         )
-
-
-def _keys(names: list[tuple[str, ...]]) -> Hashes:
-    """The keys of instances: host, flavour, metric, VO and FQAN of each."""
-
-    def hashes(values: list[object]) -> Hashes:
-        different = list(dict.fromkeys(values))
-        hash_of = dict(zip(different, name_hashes(different), strict=True))
-        return np.array([hash_of[value] for value in values], np.uint64)
-
-    return instance_keys(
-        hashes([(flavour, host) for host, flavour, *_ in names]),
-        *(hashes([name[place] for name in names]) for place in (2, 3, 4)),
-    )
 
 
 def _start_ms(day: date) -> int:

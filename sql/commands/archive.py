@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from sam_pipeline.schema.program.command import (
@@ -20,6 +20,7 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.moments import day_argument, utc_today
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped, plural
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.config import require_store
 from sam_pipeline.sql.archive.manifest import (
     Manifest,
@@ -30,7 +31,6 @@ from sam_pipeline.sql.archive.manifest import (
     versions,
 )
 from sam_pipeline.sql.archive.record import (
-    Changes,
     archive_lock,
     due_days,
     note_archived,
@@ -142,7 +142,13 @@ def run_write(args: argparse.Namespace) -> int:
         with reading(engine) as connection:
             changes = read_changes(connection)
         if period:
-            days = _closed_days(args, period, changes)
+            first, last = period
+            if last >= utc_today():
+                args.usage_error(f"{last} is not over yet: only closed days are archived")
+            if not changes.has(first):
+                pruned = f"results before {changes.horizon} were pruned"
+                args.usage_error(f"{pruned}: {first} is not complete")
+            days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
             known = {} if args.force else newest_of(store, days)
             days = [day for day in days if day not in known or not changes.is_in(known[day])]
         else:
@@ -165,17 +171,6 @@ def run_write(args: argparse.Namespace) -> int:
     elif not days:
         print_done(args, f"{store.url}: nothing is due")
     return OK
-
-
-def _closed_days(
-    args: argparse.Namespace, period: tuple[date, date], changes: Changes
-) -> list[date]:
-    first, last = period
-    if last >= utc_today():
-        args.usage_error(f"{last} is not over yet: only closed days are archived")
-    if not changes.has(first):
-        args.usage_error(f"results before {changes.horizon} were pruned: {first} is not complete")
-    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
 
 
 def run_verify(args: argparse.Namespace) -> int:
@@ -235,16 +230,15 @@ def run_list(args: argparse.Namespace) -> int:
             {
                 **_document(manifest),
                 "versions": known[day],
-                "verified_at": at if version == manifest.version else None,
+                "verified_at": format_time(at) if at and version == manifest.version else None,
                 "state": state if changes.is_in(manifest) else "changed",
             }
         )
     if args.json:
         print_json(rows)
         return OK
-    cells = [[_cell(row[c]) for c in COLUMNS] for row in rows]
-    for cell, row in zip(cells, rows, strict=True):
-        cell[COLUMNS.index("version")] = _versions(row["versions"])
+    shown = [{**row, "version": _versions(row["versions"])} for row in rows]
+    cells = [[row[column] for column in COLUMNS] for row in shown]
     print_table(COLUMNS, cells, f"{store.url}: no day is in the archive")
     return OK
 
@@ -300,7 +294,3 @@ def _line(manifest: Manifest) -> str:
 
 def _versions(numbers: list[int]) -> str:
     return ", ".join(f"v{number}" for number in numbers)
-
-
-def _cell(value: Any) -> Any:
-    return f"{value:%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, datetime) else value

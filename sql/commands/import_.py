@@ -63,7 +63,6 @@ from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.imports.records import (
     MAX_PROBLEMS,
     Import,
-    ImportTotals,
     limits_of_history,
     usable_view,
 )
@@ -121,7 +120,6 @@ class FeedKind(NamedTuple):
     """A kind of feed: how the command is described, and how its files are read."""
 
     summary: str
-    title: str
     read: Callable[..., FeedRows]
     examples: str
     files: Mapping[str, str] = {}
@@ -133,8 +131,7 @@ class FeedKind(NamedTuple):
 
 FEED_KINDS: Mapping[str, FeedKind] = {
     GOCDB: FeedKind(
-        "topology and downtimes of GOCDB, from its server or from files",
-        "Make topology and downtimes match GOCDB.",
+        "make topology and downtimes match GOCDB, from its server or files",
         read_gocdb,
         """\
 examples:
@@ -156,8 +153,7 @@ are missing from it are closed, downtimes only within --window.
         url="fetch everything from the GOCDB whose URL ends in /gocdbpi",
     ),
     VO_FEED: FeedKind(
-        "endpoints and groups of a VO, from its feed (XML)",
-        "Make endpoints and groups of a VO match its feed.",
+        "make endpoints and groups of a VO match its feed (XML)",
         read_vo_feed,
         """\
 examples:
@@ -171,8 +167,7 @@ closed; those of other VOs and from other sources are not.
         url="fetch the feed from here",
     ),
     CRIC: FeedKind(
-        "topology and downtimes of CRIC (JSON), from its server or from files",
-        "Make topology and downtimes match CRIC.",
+        "make topology and downtimes match CRIC, from its server or files (JSON)",
         read_cric,
         """\
 examples:
@@ -193,8 +188,7 @@ with a client certificate only, as CRIC shows them to nobody else.
         "fetch everything from this server",
     ),
     OSG: FeedKind(
-        "topology and downtimes of OSG (XML, YAML), from its server or from files",
-        "Make topology and downtimes match the topology of OSG.",
+        "make topology and downtimes match OSG, from its server or files",
         read_osg,
         """\
 examples:
@@ -214,8 +208,7 @@ imports from OSG that are missing are closed, downtimes only within --window.
         "fetch both from this server",
     ),
     ARGO: FeedKind(
-        "topology and downtimes from tables of argo-connectors (CSV)",
-        "Make topology and downtimes match tables of argo-connectors.",
+        "make topology and downtimes match tables of argo-connectors (CSV)",
         read_argo,
         """\
 examples:
@@ -315,7 +308,7 @@ def add_options(noun: argparse.ArgumentParser) -> None:
             dry_run(help="write nothing; print each difference as a line"),
         ),
         **feeds,
-        feeds=Verb("all feeds that sam.toml names", run_feeds, described(FEEDS), *RULES),
+        feeds=Verb("import all feeds that sam.toml names", run_feeds, described(FEEDS), *RULES),
     )
 
 
@@ -327,7 +320,7 @@ def described(text: str) -> AddOption:
 def add_feed(name: str, command: argparse.ArgumentParser) -> None:
     """The options of a kind of feed."""
     kind = FEED_KINDS[name]
-    command.description, command.epilog = kind.title, kind.examples
+    command.epilog = kind.examples
     command.set_defaults(kind=name, url=None, window=None)
     for content, summary in kind.files.items():
         command.add_argument(
@@ -428,7 +421,7 @@ def run_records(args: argparse.Namespace) -> int:
                 print_lines(problem)
             if totals.refused > MAX_PROBLEMS:
                 print_lines(f"and {grouped(totals.refused - MAX_PROBLEMS)} more")
-        summary = _summary(totals, seconds, args.dry_run)
+        summary = totals.summary(seconds, args.dry_run)
         print_done(args, summary, success=code == OK and not args.dry_run)
         if sum(totals.dead_letters.values()):
             print_lines("sam-db: see `sam-consume dead-letter list`", file=sys.stderr)
@@ -452,35 +445,13 @@ def run_csv(args: argparse.Namespace) -> int:
         print_json({"file": table.name, "class": args.message_class.name, **facts})
     else:
         print_lines(*done.differences)
-        outcome = _counts("new or changed", done.rows, done.duplicates, len(done.bad))
+        outcome = f"{done.rows} new or changed, {done.duplicates} unchanged"
+        outcome += f", {len(done.bad)} left out"
         if args.dry_run or (done.bad and not args.keep_going):
             outcome += "; nothing was written"
         summary = f"{table.name}: {plural(done.lines, 'line')}: {outcome}"
         print_done(args, summary, success=not done.bad and not args.dry_run)
     return BAD_DATA if done.bad else OK
-
-
-def _counts(new: str, rows: int, duplicates: int, left_out: int) -> str:
-    return f"{rows} {new}, {duplicates} unchanged, {left_out} left out"
-
-
-def _summary(totals: ImportTotals, seconds: float, dry_run: bool) -> str:
-    def counted(label: str, counts: dict[str, int]) -> str:
-        pairs = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
-        return f"{label} ({pairs})" if pairs else label
-
-    new = "new, unless they are stored already" if dry_run else "new"
-    counts = _counts(new, totals.rows, totals.duplicates, totals.refused)
-    parts = [f"{plural(totals.records, 'record')}: {counts}"]
-    if not dry_run:
-        letters = plural(sum(totals.dead_letters.values()), "new dead letter")
-        parts.append(counted(letters, totals.dead_letters))
-    if totals.ignored_keys:
-        parts.append(counted("keys without a column", totals.ignored_keys))
-    if totals.resumed:
-        parts.append(f"{grouped(totals.resumed)} of the records in an earlier call")
-    rate = (totals.records - totals.resumed) / max(seconds, 1e-6)
-    return f"{', '.join(parts)}; {seconds:.1f} s, {grouped(int(rate))} records a second"
 
 
 def run_feed(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import IDENTITY, operator_identity
 from sam_pipeline.schema.login import login_name
+from sam_pipeline.schema.messages.counts import listed
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
@@ -30,7 +31,7 @@ from sam_pipeline.schema.messages.message import (
 from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.replacing import replacing
-from sam_pipeline.schema.program.wording import did_you_mean_or_list
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, grouped, plural
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.input_file import InputFile, Position, Splitter
 from sam_pipeline.schema.records.normalise import Limits
@@ -103,6 +104,20 @@ class ImportTotals:
             has_own_count = key in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
             name = key if has_own_count else OTHERS
             self.ignored_keys[name] = self.ignored_keys.get(name, 0) + count
+
+    def summary(self, seconds: float, dry_run: bool) -> str:
+        new = "new, unless they are stored already" if dry_run else "new"
+        counts = f"{self.rows} {new}, {self.duplicates} unchanged, {self.refused} left out"
+        parts = [f"{plural(self.records, 'record')}: {counts}"]
+        if not dry_run:
+            letters = plural(sum(self.dead_letters.values()), "new dead letter")
+            parts.append(f"{letters}{listed(self.dead_letters)}")
+        if self.ignored_keys:
+            parts.append(f"keys without a column{listed(self.ignored_keys)}")
+        if self.resumed:
+            parts.append(f"{grouped(self.resumed)} of the records in an earlier call")
+        rate = (self.records - self.resumed) / max(seconds, 1e-6)
+        return f"{', '.join(parts)}; {seconds:.1f} s, {grouped(int(rate))} records a second"
 
 
 def limits_of_history(now: datetime, age_limit: timedelta | None = None) -> Limits:

@@ -7,7 +7,7 @@ import io
 import tempfile
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import BinaryIO
@@ -47,18 +47,8 @@ class BadLine:
     text: str
 
 
-@dataclass(eq=False)
-class LinesRefused(Exception):
-    """The database rejected lines; raised in their transaction, to roll it back."""
-
-    bad: Sequence[BadLine]
-
-
-@dataclass(eq=False)
 class RolledBack(Exception):
-    """The end of a dry run; raised in its transaction, to roll it back."""
-
-    result: tuple[int, int, list[BadLine]]
+    """The end of a dry run, or of a table with refused lines; raised to roll it back."""
 
 
 @dataclass
@@ -179,7 +169,7 @@ def import_table(
     Raises:
         DatabaseAway: the current transaction was rolled back.
     """
-    done = Imported()
+    done, refused = Imported(), list[BadLine]()
     for item in table.read():
         done.lines += 1
         if isinstance(item, BadLine):
@@ -197,24 +187,24 @@ def import_table(
         )
         return chunks(messages, lambda message: len(message.body), BATCH_LINES, BATCH_BYTES)
 
-    def store(connection: Connection) -> tuple[int, int, list[BadLine]]:
+    def store(connection: Connection) -> None:
         """Store the lines in one transaction, which may be tried twice."""
-        rows, duplicates, failures = 0, 0, []
+        done.rows, done.duplicates, failures = 0, 0, []
         before = holding(connection) if dry_run else {}
         for batch in batches():
             decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
             inserted = insert_batch(connection, decoded)
-            rows += inserted.counts.rows
-            duplicates += inserted.counts.duplicates
+            done.rows += inserted.counts.rows
+            done.duplicates += inserted.counts.duplicates
             failures += inserted.failures
         refuse_broken_class(failures)
-        bad = [BadLine(int(failure.message.headers[LINE]), failure.text) for failure in failures]
-        if bad and not keep_going:
-            raise LinesRefused(bad)
+        refused[:] = [BadLine(int(one.message.headers[LINE]), one.text) for one in failures]
+        if refused and not keep_going:
+            done.rows = done.duplicates = 0
+            raise RolledBack
         if dry_run:
             done.differences = differences(before, holding(connection))
-            raise RolledBack((rows, duplicates, bad))
-        return rows, duplicates, bad
+            raise RolledBack
 
     def holding(connection: Connection) -> dict[tuple[str, ...], Row]:
         rows = stored_rows(connection, table.message_class)
@@ -231,14 +221,9 @@ def import_table(
         ]
 
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
-    try:
-        done.rows, done.duplicates, bad = load_transaction(engine, store)
-    except RolledBack as end:
-        done.rows, done.duplicates, bad = end.result
-    except LinesRefused as refused:
-        bad = list(refused.bad)
-    done.bad += bad
-    done.bad.sort(key=lambda bad: bad.line)
+    with suppress(RolledBack):
+        load_transaction(engine, store)
+    done.bad = sorted([*done.bad, *refused], key=lambda bad: bad.line)
     return done
 
 
