@@ -1,7 +1,7 @@
 """The columns of the files. docs/archive.md describes them.
 
 The files of topology, downtimes and exclusions have the columns of the input views of the same
-name. The endpoints and the members of groups share a file: `record` says which a row is, and the
+name. The endpoints and the members of groups share a file: `record` is the kind of a row, and the
 columns of the other kind are null.
 """
 

@@ -128,7 +128,7 @@ def sealed_versions(engine: Engine) -> set[tuple[date, int]]:
 def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
     """The days before a bound that a prune must keep, as the archive does not hold them yet.
 
-    The value says why. Days before the horizon are not among them.
+    The value is the reason. Days before the horizon are not among them.
     """
     with reading(engine) as connection:
         changes = read_changes(connection)

@@ -98,7 +98,7 @@ def restore_day(
     """Load a version of a day.
 
     Raises:
-        ArchiveDamaged: a file is not what the manifest says; nothing was loaded.
+        ArchiveDamaged: a file differs from the manifest; nothing was loaded.
         StatementFailed: the database refuses a row.
         DatabaseAway: repeat the command.
     """

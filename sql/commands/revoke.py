@@ -1,4 +1,4 @@
-"""`sam-db revoke`: withdraw what a publisher said, so that what held before holds again."""
+"""`sam-db revoke`: withdraw a publisher's records, and restore those they replaced."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def run_revoke(args: argparse.Namespace) -> int:
         done = "restored" if args.undo else "revoked"
         line = f"{name}: {plural(withdrawn.removed, 'record')} {would}{done}"
         if withdrawn.restored and not args.undo:
-            line += (
-                f", {plural(withdrawn.restored, 'row')} {would}restored from what was said before"
-            )
+            line += f", {plural(withdrawn.restored, 'row')} {would}restored"
         lines.append(line)
     if revoked.dead_letters:
         lines.append(f"{plural(revoked.dead_letters, 'open dead letter')} {would}dropped")

@@ -46,6 +46,12 @@ UNSPECIFIC = ("", "text/plain", "application/octet-stream")
 """Content types of files for which a web server knows no better one."""
 
 TEMPORARY = (429, 500, 502, 503, 504)
+TO_CHECK = {
+    HTTPStatus.UNAUTHORIZED: "certificate_file",
+    HTTPStatus.FORBIDDEN: "certificate_file",
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "proxy and proxy_password_file",
+}
+"""The keys that may be wrong if a server refuses us."""
 UNCHANGED = "nothing was changed"
 
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d+) ?([^'\"]*)")
@@ -214,18 +220,13 @@ class FeedClient:
 
 
 def _refuse_status(url: str, response: urllib3.BaseHTTPResponse, known: Validators) -> None:
-    """Raise unless the answer is the document, or says that it is the known one."""
+    """Raise unless the answer is the document, or 304 for the known one."""
     status = response.status
     answer = f"{url}: answered {status} {one_line(response.reason or '', MAX_QUOTED)}".rstrip()
-    match status:
-        case HTTPStatus.OK:
-            return
-        case HTTPStatus.NOT_MODIFIED if known.headers:
-            return
-        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
-            raise FeedRefused(f"{answer}: check certificate_file; {UNCHANGED}")
-        case HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-            raise FeedRefused(f"{answer}: check proxy and proxy_password_file; {UNCHANGED}")
+    if status == HTTPStatus.OK or (status == HTTPStatus.NOT_MODIFIED and known.headers):
+        return
+    if keys := TO_CHECK.get(status):
+        raise FeedRefused(f"{answer}: check {keys}; {UNCHANGED}")
     if status in TEMPORARY:
         raise FeedUnavailable(f"{answer}; {UNCHANGED}, try again later")
     if status >= 400:

@@ -94,8 +94,8 @@ class FeedChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
     The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept`: what another source
-    said holds. `ended` rows are missing from the export, and closed or cancelled. A warning
-    says which current and future downtimes are `without_endpoint`.
+    stated holds. `ended` rows are missing from the export, and closed or cancelled. A warning
+    names current and future downtimes that are `without_endpoint`.
     """
 
     kind: str
@@ -231,10 +231,10 @@ def apply_snapshot(
         ]
         for message_class, group_type, exported in parts:
             if exported is not None:
-                said = last_said(connection, message_class, snapshot.source)
-                said = [row for row in said if group_type in (ALL_TYPES, row.get("groupType"))]
+                stated = last_said(connection, message_class, snapshot.source)
+                stated = [row for row in stated if group_type in (ALL_TYPES, row.get("groupType"))]
                 kind = f"{message_class.name} {group_type}".strip()
-                changes.append(topology_changes(kind, message_class, exported, said, snapshot))
+                changes.append(topology_changes(kind, message_class, exported, stated, snapshot))
         if rows.downtimes is not None:
             endpoints = (
                 *stored_rows(connection, SERVICE_ENDPOINT),
@@ -266,7 +266,7 @@ def topology_changes(
     kind: str,
     message_class: MessageClass,
     exported: Sequence[Row],
-    said: Sequence[Row],
+    stated: Sequence[Row],
     snapshot: FeedSnapshot,
 ) -> FeedChanges:
     """The changes that make serviceEndpoint, siteGroup or siteContact match a snapshot.
@@ -275,7 +275,7 @@ def topology_changes(
 
     Args:
         exported: rows without `validFrom`.
-        said: the last statement of the feed about each key, of the same kind.
+        stated: the last statement of the feed about each key, of the same kind.
 
     Raises:
         BadInput: too many rows vanished without `accept_shrinking`, or the snapshot is not newer
@@ -284,7 +284,9 @@ def topology_changes(
     at, is_dated = snapshot.at, "validFrom" in message_class.natural_key
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
     details = _DETAILS[message_class.name]
-    valid = [row for row in said if row.get("validTo", "9") > at and (is_dated or "contact" in row)]
+    valid = [
+        row for row in stated if row.get("validTo", "9") > at and (is_dated or "contact" in row)
+    ]
     known = {key_of(row, keys): row for row in valid}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
@@ -296,12 +298,12 @@ def topology_changes(
     if is_dated:
         replaced = [known[key] for key in changed if HOLDS in known[key]]
         ended: list[Row] = [{**row, "validTo": at} for row in (*gone, *replaced)]
-        start = snapshot.since if snapshot.since and not said else at
+        start = snapshot.since if snapshot.since and not stated else at
         begun = [{**row, "validFrom": start} for row in begun]
     else:
         ended = [{key: row[key] for key in keys} for row in gone]
     if rows := (*ended, *begun):
-        _refuse_old_snapshot(kind, said, snapshot)
+        _refuse_old_snapshot(kind, stated, snapshot)
     return FeedChanges(
         kind,
         message_class,
@@ -320,7 +322,7 @@ def topology_changes(
 
 def downtime_changes(
     exported: Sequence[Row],
-    said: Sequence[Row],
+    stated: Sequence[Row],
     holding: Sequence[Row],
     snapshot: FeedSnapshot,
     endpoints: Sequence[Row] = (),
@@ -333,7 +335,7 @@ def downtime_changes(
 
     Args:
         exported: rows without `timestamp`.
-        said: the last statement of the feed about each downtime.
+        stated: the last statement of the feed about each downtime.
         holding: all rows from all sources.
         endpoints: all rows of serviceEndpoint, as they are after the snapshot.
 
@@ -343,7 +345,7 @@ def downtime_changes(
     """
     at, window = snapshot.at, snapshot.window
     keys, details = DOWNTIME.natural_key, _DETAILS[DOWNTIME.name]
-    known = {key_of(row, keys): row for row in said}
+    known = {key_of(row, keys): row for row in stated}
     held = {key_of(row, keys): row for row in holding if "downtimeId" in row}
     wanted = {key_of(row, keys): row for row in exported}
     counts: Counter[str] = Counter()
@@ -351,8 +353,8 @@ def downtime_changes(
     changed: list[Row] = []
     ended: list[Row] = []
     for key, row in wanted.items():
-        is_said = key in known and key_of(row, details) == key_of(known[key], details)
-        if not is_said:
+        is_repeated = key in known and key_of(row, details) == key_of(known[key], details)
+        if not is_repeated:
             # Only the first time the feed knows when people could read it.
             changed.append({**row, ANNOUNCED_AT: at} if key in known else row)
         if key not in held:
@@ -360,7 +362,7 @@ def downtime_changes(
             differences.append(RowChange(DOWNTIME, None, row))
         elif key_of(row, details) == key_of(held[key], details):
             counts["unchanged"] += 1
-        elif is_said or held[key][SOURCE] == HAND or held[key]["timestamp"] >= at:
+        elif is_repeated or held[key][SOURCE] == HAND or held[key]["timestamp"] >= at:
             counts["kept"] += 1
         else:
             counts["changed"] += 1
@@ -383,7 +385,7 @@ def downtime_changes(
         )
     rows = [*changed, *ended]
     if rows:
-        _refuse_old_snapshot("downtime", said, snapshot)
+        _refuse_old_snapshot("downtime", stated, snapshot)
     return FeedChanges(
         "downtime",
         DOWNTIME,
@@ -424,11 +426,11 @@ def _refuse_shrinking(kind: str, gone: int, known: int, snapshot: FeedSnapshot) 
         )
 
 
-def _refuse_old_snapshot(kind: str, said: Sequence[Row], snapshot: FeedSnapshot) -> None:
+def _refuse_old_snapshot(kind: str, stated: Sequence[Row], snapshot: FeedSnapshot) -> None:
     """Make sure that snapshots are imported in order, so that the history is consistent."""
-    newest = max((row["timestamp"] for row in said), default="")
+    newest = max((row["timestamp"] for row in stated), default="")
     if newest >= snapshot.at:
         raise BadInput(
-            f"{kind}: the snapshot of {snapshot.at} differs from what the feed said at {newest}; a"
+            f"{kind}: the snapshot of {snapshot.at} differs from the feed of {newest}; a"
             " snapshot must be newer than the previous one; nothing was changed"
         )

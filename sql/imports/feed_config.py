@@ -115,7 +115,7 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
         return f"{self.kind} {self.url}"
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with values that are valid by themselves."""
+        """Problems of values that are valid by themselves."""
         for name in self.read:
             if name not in KINDS[self.kind]:
                 yield f"read: {self.kind} has no {name}"

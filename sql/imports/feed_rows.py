@@ -160,7 +160,7 @@ def _check_flavours(flavours: Mapping[str, str]) -> str | None:
 
 
 class FeedRules(Settings):
-    """What is taken from one feed.
+    """Which elements of a feed are taken, and under which flavours.
 
     The conditions that a site must meet ignore case; an empty one is always met. With `keep_going`,
     odd elements are left out, unless they are too many.
@@ -189,7 +189,7 @@ class FeedRules(Settings):
 
     @property
     def facts(self) -> Sequence[str]:
-        """The conditions on what a feed says about its sites."""
+        """The conditions on the facts that a feed states about its sites."""
         return [name for name in SiteFacts._fields if getattr(self, name)]
 
     def unmet(self, site: str, facts: SiteFacts | None, answered: Collection[str]) -> str | None:

@@ -6,8 +6,8 @@ core/service      rcsite, flavour or type, endpoint, state, status,       servic
 core/federation   rcsites                                                 siteGroup (federation)
 core/downtime     times, classification, severity, affected services      downtime
 
-A service of a storage system has protocols, each of which is an endpoint; what a protocol does not
-say is said by its service. Downtimes come as objects by name, by site and name, or in lists.
+A service of a storage system has protocols, each of which is an endpoint; values that a
+protocol lacks are those of its service. Downtimes come as objects by name, by site and name, or in lists.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _services(rows: FeedRows, paths: Iterable[Path]) -> tuple[list[Row], Mapping
             raise RecordRefused("form", "protocols must be an object")
         for door in protocols.values() or [service]:
             _texts(door)
-            said = {key: value for key, value in door.items() if value not in (None, "")}
-            endpoint = {**service, "endpoint": None, **said}
+            own = {key: value for key, value in door.items() if value not in (None, "")}
+            endpoint = {**service, "endpoint": None, **own}
             fields = _texts(endpoint, "endpoint", "flavour", "type", "state", "status")
             if fields["state"] not in ("", ACTIVE):
                 continue
@@ -130,7 +130,7 @@ def downtimes(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
 
 
 def _affected(downtime: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
-    """Host and flavour of each affected service, as far as they are said; else the whole site."""
+    """Host and flavour of each affected service, as far as they are stated; else the whole site."""
     services = downtime.get("affected_services") or downtime.get("services") or [{}]
     if isinstance(services, str):
         services = services.split(",")
@@ -194,7 +194,7 @@ def _texts(value: Any, *keys: str) -> dict[str, str]:
 
 
 def _flag(value: Mapping[str, Any], key: str) -> bool:
-    """A flag, which is true unless it is said to be false."""
+    """A flag, which is true if it is absent."""
     flag = value.get(key)
     if flag is not None and not isinstance(flag, bool):
         raise RecordRefused("flag", f"{key} must be true or false")

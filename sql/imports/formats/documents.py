@@ -285,10 +285,10 @@ class _Document:
         self._is_closed = self._depth == 0
 
     def _another_document(self) -> BadInput:
-        says = f", which says: {one_line(self._text)}" if self._text.strip() else ""
+        text = f": {one_line(self._text)}" if self._text.strip() else ""
         return BadInput(
             f"{self._where}: begins with <{self._other[:40]}>, not <{self._root}>: it is another"
-            f" document, or the error of a server{says}; nothing was changed"
+            f" document, or the error of a server{text}; nothing was changed"
         )
 
     def _refused(self, error: Exception) -> BadInput:

@@ -7,7 +7,7 @@ rgdowntime/xml           Downtime            downtime, one per service
 GROUP_downtime.yaml      an entry            downtime, one per service
 
 A resource group is a site. Resources that are not active, or disabled, are not read. The file
-GROUP.yaml beside GROUP_downtime.yaml says which host a resource is.
+GROUP.yaml beside GROUP_downtime.yaml has the hosts of its resources.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def _resources(group: Element) -> Iterator[Element]:
 
 
 def _in_production(group: Element) -> bool:
-    said = text_of(group, "Production").lower()
-    return said == _TRUE if said else text_of(group, "GridType") == _PRODUCTION
+    flag = text_of(group, "Production").lower()
+    return flag == _TRUE if flag else text_of(group, "GridType") == _PRODUCTION
 
 
 def downtimes_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
@@ -243,7 +243,7 @@ def _entries(path: Path) -> Iterator[tuple[str, tuple[str, Mapping[str, str], An
     beside = path.with_name(f"{site}{path.suffix}")
     if site == path.stem or not beside.exists():
         raise BadInput(
-            f"{path}: must be named GROUP_downtime.yaml, with GROUP.yaml beside it, which says the"
+            f"{path}: must be named GROUP_downtime.yaml, with GROUP.yaml beside it, which has the"
             " hosts of its resources; nothing was changed"
         )
     group, _ = read_yaml(beside)

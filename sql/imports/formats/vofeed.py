@@ -1,4 +1,4 @@
-"""Reads VO feeds, in which a VO says which services it uses and how it groups the sites.
+"""Reads VO feeds, in which a VO lists the services that it uses and its groups of sites.
 
 <root>
   <vo>atlas</vo>
@@ -9,8 +9,8 @@
 </root>
 
 `endpoint` and `production_status` may be absent. A group whose type ends in `_Site` names the site
-as the VO does; another group of that name says that the site is in the group of its type:
-`<group name="T2_CH_CERN" type="Tier2s"/>`. The `contact` of a site may be said. Sites without a
+as the VO does; another group of that name puts the site into the group of its type:
+`<group name="T2_CH_CERN" type="Tier2s"/>`. A site may have a `contact`. Sites without a
 name, whose hosts no catalogue knows, are ignored. Nothing else is read. Where the groups of one
 type are the sites of the VO, SITE is the grid site of their endpoints.
 """
@@ -58,7 +58,7 @@ def read_vo_feed(files: Files, site_group: str = "") -> FeedRows:
             elements_of_sites.append((where, element))
     if len(vos) != 1 or not _VO.fullmatch(vo := vos.pop()):
         raise BadInput(f"{path}: must name one VO in an element <vo>; nothing was changed")
-    types = {kind for _, site in elements_of_sites for _, kind in _said(site)}
+    types = {kind for _, site in elements_of_sites for _, kind in _groups_of(site)}
     if site_group and site_group not in types:
         hint = did_you_mean_or_list(site_group, types)
         raise BadInput(f"{path}: no group has the type {site_group}: {hint}; nothing was changed")
@@ -66,12 +66,12 @@ def read_vo_feed(files: Files, site_group: str = "") -> FeedRows:
     unnamed: list[Element] = []
     for where, site in elements_of_sites:
         # The sites of the VO at a grid site; without any, the grid site itself.
-        own = [name for name, kind in _said(site) if site_group and kind == site_group]
+        own = [name for name, kind in _groups_of(site) if site_group and kind == site_group]
         names = [name for name in own or [site.get("name", "")] if name.strip()]
         sites += [(where, (name, site)) for name in names]
         unnamed += [] if names else [site]
     if unnamed:
-        names = [name for site in unnamed for name, _ in _said(site)]
+        names = [name for site in unnamed for name, _ in _groups_of(site)]
         example = f", such as that of {names[-1]}" if names else ""
         logger.warning("ignoring %s without a name%s", plural(len(unnamed), "site"), example)
     services = [
@@ -87,7 +87,7 @@ def read_vo_feed(files: Files, site_group: str = "") -> FeedRows:
     return rows
 
 
-def _said(site: Element) -> list[tuple[str, str]]:
+def _groups_of(site: Element) -> list[tuple[str, str]]:
     """The names and types of the groups of a site."""
     return [(group.get("name", ""), group.get("type", "")) for group in site.iterfind("group")]
 
@@ -110,13 +110,13 @@ def endpoints(name: str, site: Element, service: Element, vo: str) -> Iterator[M
 
 def groups(name: str, site: Element, site_group: str) -> Iterator[Mapping[str, str]]:
     own_types = {site_group} if site_group else set()
-    said = _said(site)
+    named = _groups_of(site)
     own_names = {
         group: kind
-        for group, kind in reversed(said)
+        for group, kind in reversed(named)
         if kind in own_types or kind.endswith(_OWN_NAME)
     }
-    for group, kind in said:
+    for group, kind in named:
         if kind in own_types:
             continue
         if group in own_names and not kind.endswith(_OWN_NAME):

@@ -453,7 +453,7 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
             "<results/>\n<error>no such method</error>",
             "line 2: begins with <error>.*no such method",
         ),
-        ("<error>Unsupported parameter: certification</error>", "says: Unsupported parameter"),
+        ("<error>Unsupported parameter: certification</error>", "server: Unsupported parameter"),
         ("<html>\n<p>Sorry</p></html>", "line 1: begins with <html>, .* the error of a server;"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
