@@ -6,8 +6,8 @@ core/service      rcsite, flavour or type, endpoint, state, status,       servic
 core/federation   rcsites                                                 siteGroup (federation)
 core/downtime     times, classification, severity, affected services      downtime
 
-A service of a storage system has protocols, each of which is an endpoint; values that a
-protocol lacks are those of its service. Downtimes come as objects by name, by site and name, or in lists.
+A service of a storage system has protocols, each of which is an endpoint; values that a protocol
+lacks are those of its service. Downtimes come as objects by name, by site and name, or in lists.
 """
 
 from __future__ import annotations
