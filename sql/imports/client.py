@@ -46,7 +46,7 @@ UNSPECIFIC = ("", "text/plain", "application/octet-stream")
 """Content types of files for which a web server knows no better one."""
 
 TEMPORARY = (429, 500, 502, 503, 504)
-TO_CHECK = {
+TO_CHECK: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: "certificate_file",
     HTTPStatus.FORBIDDEN: "certificate_file",
     HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "proxy and proxy_password_file",
