@@ -46,7 +46,7 @@ COMMANDS = {
     },
     "maintain": {
         "status": ("status", "print which days of each report are published, due and sealed"),
-        "profile": ("profile", "check profiles, and say what they count"),
+        "profile": ("profile", "check profiles, and show in words what they count"),
         "config": (
             "profile:add_config_options",
             "show each key of the configuration, and where its value comes from",

@@ -134,7 +134,12 @@ class IncidentTable(ReportTable):
                     Column("number", figures.number, "incidents", figures.number),
                     *both(open=figures.open),
                     *(
-                        Column(name, length, name.removesuffix("_s"), _length(length))
+                        Column(
+                            name,
+                            length,
+                            name.removesuffix("_s"),
+                            NO_FIGURE if length is None else duration(length),
+                        )
                         for name, length in vars(figures).items()
                         if name.endswith("_s")
                     ),
@@ -147,10 +152,6 @@ class IncidentTable(ReportTable):
             at_most = max(len(each.sites) for each in shared)
             more = "" if self.level == CAUSE else " (--by cause lists them)"
             yield f"the same cause at up to {at_most} sites at once{more}: {LOOK_AT}"
-
-
-def _length(seconds: int | None) -> str:
-    return NO_FIGURE if seconds is None else duration(seconds)
 
 
 def _cause(cause: Cause | None) -> Row:

@@ -58,8 +58,8 @@ examples:
   sam-report profile show --month 2026-10
   sam-report profile show --day 2026-10-31 --report critical
 
-A run keeps the profile it was computed with. If the profile changed within the period, what was
-different on earlier days follows.
+A run keeps the profile it was computed with. If the profile changed within the period, the
+differences on earlier days follow.
 """
 _COUNTED = ("flavour", "metric", "function")
 COLUMNS = ["metric", "instances", "asked", "intervals", "p99 interval", "validity", "proposed"]
@@ -88,7 +88,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="examine the newest N days with results (default: %(default)s)",
     )
     show = add_action(
-        actions, "show", run_show, "say in words what published days counted", SHOW_EXAMPLES
+        actions, "show", run_show, "show in words what published days counted", SHOW_EXAMPLES
     )
     add_published_options(show, site=False)
 
@@ -101,7 +101,7 @@ def add_config_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Check the files, and print what the database says about each profile."""
+    """Check the files, and print how each profile fits the database."""
     profiles = read_profiles(args.files)
     checked = [Checked(profile, _idle_flavours(profile)) for profile in profiles]
     unchecked = ""  # why the database was not consulted

@@ -41,9 +41,9 @@ _TITLES = {
     SERVICE: ("services", "its endpoints"),
     ENDPOINT: ("endpoints", "its metrics"),
 }
-# Of many similar results, the first ones and the last show the time range.
+# The first of many similar results and the last one show the time range.
 _MAX_RESULTS = 4
-# Of a long period.
+# The days listed of a long period.
 _MAX_DAYS = 10
 _MAX_NAMES = 6
 _MAX_SUMMARY = 160

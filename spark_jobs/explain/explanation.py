@@ -146,7 +146,19 @@ def explain_site(
         if downtime.touches(run.start, run.end)
         and any(downtime.covers(*names) for names in endpoints)
     ]
-    exclusions = _exclusions(run, site, endpoints, ignored)
+    of_hosts = {result.exclusion for result in ignored}
+    exclusions = [
+        exclusion
+        for exclusion in run.exclusions
+        if exclusion in of_hosts
+        or (exclusion.kind == GROUP and exclusion.site == site)
+        or any(
+            exclusion.kind == METRIC
+            and exclusion.covers(*names)
+            and exclusion.metric_name in run.profile.metrics_of(names[1])
+            for names in endpoints
+        )
+    ]
     evidence_for = {
         segment: evidence_of(segment, counted)
         for key in timelines.of_level(METRIC)
@@ -273,25 +285,6 @@ def seconds_of(segments: Iterable[Segment]) -> Seconds:
     return Seconds(**seconds)
 
 
-def _exclusions(
-    run: PublishedRun, site: str, endpoints: Sequence[Names], ignored: Iterable[Ignored]
-) -> list[Exclusion]:
-    """The exclusions of the run that apply to a site, or to one of its endpoints."""
-    of_hosts = {result.exclusion for result in ignored}
-    return [
-        exclusion
-        for exclusion in run.exclusions
-        if exclusion in of_hosts
-        or (exclusion.kind == GROUP and exclusion.site == site)
-        or any(
-            exclusion.kind == METRIC
-            and exclusion.covers(*names)
-            and exclusion.metric_name in run.profile.metrics_of(names[1])
-            for names in endpoints
-        )
-    ]
-
-
 def _thing(
     level: str,
     names: Names,
@@ -388,7 +381,7 @@ def read_site_days(
 ) -> list[SiteDay]:
     """The site's days in each of the reports that has selected endpoints.
 
-    Of several days, results that were OK are left out.
+    Results that were OK are read for a single day only.
 
     Raises:
         ReportUsage: no report has any; the message suggests sites or endpoints.

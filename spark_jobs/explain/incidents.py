@@ -257,7 +257,7 @@ def read_incidents(
     incidents: list[Incident] = []
     for name, segments in of_sites.items():
         if found := find_incidents(name, segments, period.start):
-            # Of the levels below, only the days of the incidents are read.
+            # The levels below the site are read for the days of the incidents only.
             touched = [run for run in runs if _touches(run, found)]
             run_of = {run.day: run for run in touched}
             days_read = Period(touched[0].day, touched[-1].day)

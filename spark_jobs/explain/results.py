@@ -134,7 +134,7 @@ class CountedResults:
     def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
         """The newest result before `end` that counts on this day, with `status` if given.
 
-        Of several at one second it is the worst, which is the one that counted (rule 4).
+        If several have the same second, the worst one counted (rule 4).
         """
         last: Result | None = None
         severity = STATUSES.index

@@ -5,7 +5,7 @@ wide and 20 high, and scales to any width. On top of it lie invisible spots as h
 with the times and the reason of a stretch as their title. The style sheet sets the width and dashes
 of strokes in pixels (`vector-effect: non-scaling-stroke`), so scaling does not distort them.
 
-The texts are those of the explanation of the day, so a page says the same as `sam-report explain`.
+The texts are those of the explanation of the day: a page shows the same as `sam-report explain`.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _may_have_a_section(run: PublishedRun, timelines: Timelines) -> bool:
 def _section(
     site_day: SiteDay, causes: Sequence[CauseList], seconds: Seconds, sections: int
 ) -> DaySection | None:
-    """The section of one of at most `sections` days, if there is anything to say about it."""
+    """The section of one of at most `sections` days, if it has anything to show."""
     run = site_day.run
     notes = [
         effect_text(downtime, run.counts(downtime), site_day.announcer(downtime))

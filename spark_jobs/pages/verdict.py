@@ -32,7 +32,7 @@ OF_FIGURES = (MISSED, PARTLY, UNKNOWN, MISSING, DOWNTIME, MET)
 """From the worst to the best: announced downtime is not a failure."""
 LEGEND = (*OF_FIGURES, NOT_EXPECTED, NOT_COMPUTED)
 
-# In percent. If less time is known, its figure says nothing: the verdict is UNKNOWN or MISSING.
+# In percent. If less time is known, the figure means nothing: the verdict is UNKNOWN or MISSING.
 _LEAST_KNOWN = 10
 
 

@@ -101,7 +101,7 @@ class PageFiles:
         _replace_if_other(self.out / directory / MANIFEST, text.encode())
 
     def recorded(self, directory: str) -> list[str]:
-        """The pages recorded in a directory; none if nothing is, or the record is damaged."""
+        """The pages recorded in a directory; empty without a record, or if it is damaged."""
         return list(self._record(directory)[1])
 
     def keep(self, directory: str, inputs: str) -> bool:
