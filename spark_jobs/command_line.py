@@ -112,14 +112,20 @@ def add_table_option(parser: argparse.ArgumentParser) -> None:
     """--format, for output as a table; see table_format."""
     parser.add_argument(
         "--format",
-        choices=["table", "csv", "json"],
-        help="the output format (default: table, or json with --json)",
+        choices=["table", "csv"],
+        help="the output format (default: table)",
     )
 
 
 def table_format(args: argparse.Namespace) -> str:
-    """table, csv or json; --json is short for --format json."""
-    return str(args.format or ("json" if args.json else "table"))
+    """table, csv or json.
+
+    Raises:
+        ReportUsage: both --json and --format.
+    """
+    if args.json and args.format:
+        raise ReportUsage("--json does not go with --format")
+    return "json" if args.json else str(args.format or "table")
 
 
 def requested_or_due(args: argparse.Namespace, today: date) -> Period | None:

@@ -44,9 +44,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--site", type=text_argument, help="this site in detail (default: a line for each site)"
     )
     command.add_argument(
-        "--format", choices=["table", "json"], help="the output format (default: table)"
-    )
-    command.add_argument(
         "--report",
         type=text_argument,
         metavar="NAME",
@@ -90,7 +87,7 @@ def run_now(args: argparse.Namespace) -> int:
         only = expected_sites(profiles[0])
         why = f"; it expects {only}" if only else ""
         raise ReportUsage(f"{args.site}: {args.report} expects nothing there today{why}")
-    if args.json or args.format == "json":
+    if args.json:
         one = args.site is not None
         print_json({**documents[0], "contact": contact or None} if one else documents)
     else:

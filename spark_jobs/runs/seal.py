@@ -202,6 +202,6 @@ def waiting(connection: Connection, report: str | None, period: Period) -> list[
             by_report.setdefault(candidate.report, []).append(candidate)
     return [
         f"{name}: sealed; since then {plural(sum(c.figures for c in changed), 'figure')} of"
-        f" {plural(len(changed), 'day')} would change: `sam-report seal list` shows why"
+        f" {plural(len(changed), 'day')} would change: `sam-report seal show` explains them"
         for name, changed in by_report.items()
     ]

@@ -84,6 +84,7 @@ def test_other_periods_are_refused(arguments: str, message: str) -> None:
         (66, "run --profile no.toml --day 2026-11-14", "no.toml: No such file or directory"),
         (69, "warm-up", "apt-get install default-jre-headless"),
         (64, "show --day 2026-02-30", "is not a date"),
+        (64, "show --day 2026-11-14 --json --format csv", "--json does not go with --format"),
         *((64, f"profile check x --days {number}", "--days") for number in ("0", "10000")),
     ],
 )

@@ -82,7 +82,7 @@ def now(sites: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SamRepo
 
 
 def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: SamReport) -> None:
-    document = now("now", "--site", "SITE-A", "--format", "json").json
+    document = now("now", "--site", "SITE-A", "--json").json
     lines = now("now", "--site", "SITE-A").out.splitlines()
 
     # The result of another VO at srm1 does not count for these profiles.
