@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
@@ -42,7 +42,7 @@ from sam_pipeline.schema.settings.key import (
     one_of,
     secret_key,
 )
-from sam_pipeline.schema.settings.section import Findings, TomlTable, examine, load
+from sam_pipeline.schema.settings.section import load
 
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
 OF_OWNER, OF_GROUP = "0700", "2770"
@@ -329,7 +329,7 @@ def load_config(
         ConfigError: all problems at once.
     """
     config = load(PublisherConfig, path, **flags)
-    config = _with_directories(_of_brokers(config, flags), no_spool)
+    config = completed(config, flags, no_spool)
     sets = (config, *config.copies)
     problems = []
     for one in sets:
@@ -345,67 +345,6 @@ def load_config(
 
         load_signer(key)
     return config
-
-
-def examine_config(path: str | None, flags: Mapping[str, Any]) -> Iterator[ConfigKeys]:
-    """The configuration, without bad brokers and with defaults for other bad values.
-
-    That of the section, then those of copies without problems.
-
-    Raises:
-        ConfigError: the file does not exist, or is not TOML.
-    """
-    findings = examine(PublisherConfig, path, **flags)
-    urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
-    tables, copies = (findings.values.get(name, ()) for name in ("broker", "copy"))
-    config = PublisherConfig(
-        **{
-            **findings.values,
-            "brokers": tuple(url for url in urls if problem_of_target(url) is None),
-            "broker": tuple(filter(None, tables)),
-            "copy": tuple(filter(None, copies)),
-        }
-    )
-    config = _with_directories(_of_brokers(config, flags))
-    yield ConfigKeys(config, findings, findings.table, findings.bad, tables)
-    numbers = {copy.name: number for number, copy in enumerate(copies, 1) if copy}
-    for copy in config.copies:
-        table = findings.table.item("copy", numbers[copy.copy_name])
-        yield ConfigKeys(copy, findings, table, frozenset(), copy.broker)
-
-
-class ConfigKeys(NamedTuple):
-    """One configuration, that of the section or of a copy, and where its keys are set."""
-
-    config: PublisherConfig
-    findings: Findings[PublisherConfig]
-    table: TomlTable
-    bad: Set[str]
-    """The fields with a bad value; a copy that has one is left out as a whole."""
-    broker_tables: Sequence[BrokerTable | None]
-
-    def origin(self, key: str) -> str:
-        """Where a key is set: `sam.toml:7: [publisher] copy[1] spool`, or a variable."""
-        return (self.table if self.config.copy_name else self.findings).locate(key)
-
-    def origin_at(self, broker: object, *keys: str) -> str:
-        """Where the first of the keys is set that the table of a broker sets.
-
-        If it sets none of them: where the last one is set outside of the table.
-        """
-        for number, table in enumerate(self.broker_tables, 1):
-            if table and str(table.broker) == str(broker):
-                for key in keys:
-                    if getattr(table, key, None):
-                        return self.table.item("broker", number).locate(key)
-        return self.origin(keys[-1])
-
-    def origin_of_file(self, path: Path | None, target: Target) -> str:
-        """Where the file for TLS that applies at a broker is named."""
-        names = ("ca_file", "crl_file", "certificate_file")
-        files = target.tls_files
-        key = next((n for n in names if path and getattr(files, n) == path), names[-1])
-        return self.origin_at(target.broker, key)
 
 
 def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
@@ -445,17 +384,17 @@ def scratch_of(path: Path) -> str | None:
     return None
 
 
-def _of_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherConfig:
-    """Only the brokers of the option, if it is given; their tables still apply."""
-    if not flags.get("brokers"):
-        return config
-    named = {str(parse_broker(url)) for url in config.brokers}
-    tables = tuple(table for table in config.broker if str(table.broker) in named)
-    return config.replace(broker=tables, copy=())
+def completed(
+    config: PublisherConfig, flags: Mapping[str, Any], no_spool: bool = False
+) -> PublisherConfig:
+    """The configuration with defaults for the directories of state and spools.
 
-
-def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
-    """The configuration with defaults for the directories of state and spools."""
+    If the option for brokers is given, there are only these; their tables still apply.
+    """
+    if flags.get("brokers"):
+        named = {str(parse_broker(url)) for url in config.brokers}
+        tables = tuple(table for table in config.broker if str(table.broker) in named)
+        config = config.replace(broker=tables, copy=())
     state = config.state or state_dir(os.environ)
     if config.spool is None and os.access(PACKAGE_SPOOL, os.W_OK):
         config = config.replace(spool=PACKAGE_SPOOL, spool_mode=OF_GROUP)

@@ -20,8 +20,7 @@ from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
 from sam_pipeline.consumer.monitoring.observer import certificate_lives
 from sam_pipeline.consumer.process.listening import listening_sockets
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import examine_consumer, is_relay, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer, load_consumer
 from sam_pipeline.consumer.sinks.relay import login_trip
 from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
 from sam_pipeline.consumer.sources.make import stomp_settings
@@ -115,7 +114,7 @@ def run_check(args: argparse.Namespace) -> int:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
         problems += error.problems
-    relays = is_relay(args)
+    relays = _is_relay(args)
     if not relays:  # a relay needs no database
         problems += _problems_of_url(args) if args.files else _database_problems(args, config)
     notes = [*_notes(args, config, relays)]
@@ -217,6 +216,14 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
         yield from error.problems
     except SamError as error:
         yield str(error)
+
+
+def _is_relay(args: argparse.Namespace) -> bool:
+    """Whether `--to` or the key is set, even if the configuration has problems."""
+    try:
+        return bool(args.to or examine_consumer(args).values.get("relay_to"))
+    except ConfigError:
+        return False
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool) -> Iterator[str]:

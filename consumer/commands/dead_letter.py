@@ -21,8 +21,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sam_pipeline.consumer.errors import EditorFailed
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
 from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.identity.policy import usable_policy
 from sam_pipeline.schema.messages.message import Message, Origin

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.door.access import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.policy import Policy, usable_policy

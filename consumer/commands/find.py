@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import load_for_find, publisher_spools
+from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
 from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Origin, claimed_origin
@@ -25,6 +26,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.settings.files import find_file, read_configuration, state_dir
 from sam_pipeline.schema.spool.inspection import SpoolElement, elements_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
@@ -76,6 +78,10 @@ class MessageFindings:
         return bool(self.elements) or bool(self.stored and self.stored.is_known)
 
 
+OF_SPOOLS = {"name", "broker_urls", "broker", "subscription", "max_message_bytes"}
+"""The keys that name and describe our spools."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
@@ -117,8 +123,8 @@ def run_find(args: argparse.Namespace) -> int:
         made = time_of_id(message_id)
         begins = (made or now) - timedelta(days=args.days)
         findings[message_id] = MessageFindings(message_id, begins, (made or now) + AHEAD)
-    config = load_for_find(args)
-    spools = spools_of(config, [*publisher_spools(args), *args.spools])
+    config = _config_of_spools(args)
+    spools = spools_of(config, [*_publisher_spools(args), *args.spools])
     times = [made.timestamp() - SKEW_S if made else 0.0 for made in map(time_of_id, findings)]
     for path, stamp in spools.items():
         queue = DirectoryQueue(path)
@@ -143,6 +149,33 @@ def time_of_id(message_id: str) -> datetime | None:
     match = _OF_OURS.fullmatch(message_id)
     made = datetime.fromtimestamp(int(match[1], 16) / 1e6, UTC) if match else None
     return made if made and 2000 < made.year < 2200 else None
+
+
+def _config_of_spools(args: argparse.Namespace) -> ConsumerConfig:
+    """What names and describes our spools; a host may have none, and no consumer."""
+    findings = examine_consumer(args)
+    return findings.only(*OF_SPOOLS & {*findings.values, *findings.rejected})
+
+
+def _publisher_spools(args: argparse.Namespace) -> Iterator[Path]:
+    """The spools of the publisher with this sam.toml and environment, and those of its copies."""
+    document = read_configuration(find_file(args.config, os.environ))
+    section: Any = document.values.get("publisher", {})
+
+    def path(value: object, *keys: str | int) -> Path:
+        return document.directory("publisher", *keys) / str(value)
+
+    named = section.get("state_dir")
+    state = path(named, "state_dir") if named else state_dir(os.environ)
+    if spool := os.environ.get("SAM_PUBLISHER_SPOOL"):
+        yield Path(spool)
+    else:
+        yield path(section["spool"], "spool") if "spool" in section else state / "spool"
+    for number, copy in enumerate(section.get("copy", ()), 1):
+        if "spool" in copy:
+            yield path(copy["spool"], "copy", number, "spool")
+        else:
+            yield state / "copies" / str(copy.get("name")) / "spool"
 
 
 def spools_of(config: ConsumerConfig, others: Sequence[Path]) -> Mapping[Path, Stamp]:

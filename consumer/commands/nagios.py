@@ -16,7 +16,7 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     is_alive,
     read_state,
 )
-from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.consumer.settings.config import examine_consumer
 from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
     CRITICAL,

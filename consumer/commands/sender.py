@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.consumer.settings.config import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import certificate_identity
 from sam_pipeline.schema.identity.policy import load_policy

@@ -18,7 +18,7 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     read_state,
     to_document,
 )
-from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.consumer.settings.config import examine_consumer
 from sam_pipeline.schema.messages.counts import listed
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural

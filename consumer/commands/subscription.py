@@ -12,8 +12,7 @@ from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.core.recovery import name_locked
 from sam_pipeline.consumer.errors import NoState, SourceTaken, UnsubscribeRefused
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot, is_alive, read_state
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.dialects import deletable
 from sam_pipeline.consumer.sources.stomp.records import (

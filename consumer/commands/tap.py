@@ -17,7 +17,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from sam_pipeline.consumer.settings.load import load_for_tap
+from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
+from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.consumer.sources.tap import TapInbox, make_taps, passing
 from sam_pipeline.schema.errors import ConfigError, MessageRefused
 from sam_pipeline.schema.identity.identity import identity_of
@@ -147,7 +148,7 @@ def run_tap(args: argparse.Namespace) -> int:
     Raises:
         SourceUnreachable: no source could be read for `args.timeout`.
     """
-    config = load_for_tap(args, args.brokers, args.destinations)
+    config = _config_of(args, args.brokers, args.destinations)
     policy = usable_policy(config.policy_file)
     named = [item for item in config.network_subscriptions if args.destinations]
     patterns = [folded(pattern) for pattern in args.classes]
@@ -277,3 +278,36 @@ def records_document(message: Message, limits: Limits) -> dict[str, Any]:
         for record in reading
     ]
     return {"record_count": len(records), "records": records}
+
+
+def _config_of(
+    args: argparse.Namespace, brokers: Sequence[str] = (), destinations: Sequence[str] = ()
+) -> ConsumerConfig:
+    """The configuration of a look at messages, which needs no name; raises ConfigError.
+
+    `brokers` and `destinations` are read instead of those configured. What is configured for one of
+    them applies.
+    """
+    configured = examine_consumer(args).values.get("broker_urls", ())
+    url_of = {str(parse_broker(url)): url for url in configured}  # it may have a user
+    urls = tuple(url_of.get(str(parse_broker(url)), url) for url in brokers)
+    findings = examine_consumer(args, broker_urls=urls or None)
+    if findings.problems:
+        raise ConfigError(findings.problems)
+    config = ConsumerConfig(**findings.values)
+    if urls:
+        names = {str(parse_broker(url)) for url in urls}
+        tables = (table for table in config.broker if str(table.broker) in names)
+        config = config.replace(broker=tuple(tables))
+    if destinations:
+        known = {item.destination: item for item in config.subscription}
+        of_spools = [item for item in config.subscription if item.spool]
+        wanted = [known.get(name) or SubscriptionConfig(destination=name) for name in destinations]
+        config = config.replace(subscription=(*of_spools, *wanted))
+    problems = [*config.connection_problems()]
+    for broker in config.network_brokers:
+        if not destinations and not config.subscriptions_at(broker):
+            problems.append(f"{broker}: no subscription is configured, and no --destination given")
+    if problems:
+        raise ConfigError([f"[consumer] {problem}" for problem in problems])
+    return config

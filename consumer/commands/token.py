@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from sam_pipeline.consumer.settings.load import examine_consumer
+from sam_pipeline.consumer.settings.config import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import TOKEN, token_identity
 from sam_pipeline.schema.identity.keys import problem_of_name

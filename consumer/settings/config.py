@@ -1,11 +1,12 @@
 """The configuration of the consumer: the section `[consumer]` of sam.toml, and its environment.
 
-A command loads it once (load.py) and hands it down; no other room of the consumer reads the
-environment.
+A command loads it once and hands it down; only commands also read the environment.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import pwd
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from sam_pipeline.consumer.settings.tables import (
     BrokerConfig,
@@ -39,6 +41,7 @@ from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.settings.broker import SectionKeys, target_of
+from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.schema.settings.key import (
     POSITIVE,
     certificate_key,
@@ -50,6 +53,7 @@ from sam_pipeline.schema.settings.key import (
     secret_key,
     suggestion,
 )
+from sam_pipeline.schema.settings.section import Findings, examine
 
 SERVICE_DIRECTORY = Path("/var/lib/sam")
 """$STATE_DIRECTORY of the service, which accounts that ask for its status do not have."""
@@ -442,3 +446,34 @@ class ConsumerConfig(SectionKeys):
                 yield f"subscription: {item.spool} is not one of the brokers"
             if self.instance is not None and not item.spool and not item.shared:
                 yield f"subscription {item.destination}: {needed}"
+
+
+def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
+    """The configuration from file, environment and command line; a ConfigError has all problems."""
+    return examine_consumer(
+        args, instance, relay_to=tuple(getattr(args, "to", ())) or None
+    ).config()
+
+
+def examine_consumer(
+    args: argparse.Namespace, instance: int | None = None, **flags: Any
+) -> Findings[ConsumerConfig]:
+    """The values and problems of the section; `flags` override both file and environment."""
+    surroundings = {
+        "instance": instance,
+        "state_directory": state_dir(os.environ),
+        "notify_socket": os.environ.get("NOTIFY_SOCKET"),
+        "inherited_sockets": _inherited_sockets(),
+    }
+    findings = examine(ConsumerConfig, args.config, **surroundings, **flags)
+    if not {"broker_urls", "broker"} & (findings.values.keys() | findings.bad):
+        findings.add_missing("broker_urls")
+    return findings
+
+
+def _inherited_sockets() -> int:
+    """The number of sockets; 0 if they are for the process that started this one."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return 0
+    count = os.environ.get("LISTEN_FDS", "")
+    return int(count) if count.isascii() and count.isdigit() else 0

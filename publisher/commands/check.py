@@ -6,12 +6,12 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from sam_pipeline.publisher.brokers.tokens import (
     configured_token,
@@ -27,15 +27,22 @@ from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.delivery.signing import signer_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings import (
-    ConfigKeys,
+    BrokerTable,
     PublisherConfig,
-    examine_config,
+    completed,
     problems_between_keys,
     scratch_of,
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
-from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
+from sam_pipeline.schema.net.broker_url import (
+    AMS,
+    DOOR,
+    SPOOL,
+    WITHOUT_LOGIN,
+    is_loopback,
+    problem_of_target,
+)
 from sam_pipeline.schema.net.certificate import (
     CertificateFinding,
     examine_certificates,
@@ -52,7 +59,7 @@ from sam_pipeline.schema.secret_file import Secret
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.broker import secret_of
 from sam_pipeline.schema.settings.files import no_file_found
-from sam_pipeline.schema.settings.section import Findings
+from sam_pipeline.schema.settings.section import Findings, TomlTable, examine
 from sam_pipeline.schema.spool.inspection import (
     shared_by_half,
     unusable_quarantine,
@@ -279,6 +286,67 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
     users = [config.user, *(target.broker.user for target in config.targets)]
     if config.password_file and not (config.targets and any(users)):
         yield f"{keys.origin('password_file')}: is not used, because no user is configured"
+
+
+def examine_config(path: str | None, flags: Mapping[str, Any]) -> Iterator[ConfigKeys]:
+    """The configuration, without bad brokers and with defaults for other bad values.
+
+    That of the section, then those of copies without problems.
+
+    Raises:
+        ConfigError: the file does not exist, or is not TOML.
+    """
+    findings = examine(PublisherConfig, path, **flags)
+    urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
+    tables, copies = (findings.values.get(name, ()) for name in ("broker", "copy"))
+    config = PublisherConfig(
+        **{
+            **findings.values,
+            "brokers": tuple(url for url in urls if problem_of_target(url) is None),
+            "broker": tuple(filter(None, tables)),
+            "copy": tuple(filter(None, copies)),
+        }
+    )
+    config = completed(config, flags)
+    yield ConfigKeys(config, findings, findings.table, findings.bad, tables)
+    numbers = {copy.name: number for number, copy in enumerate(copies, 1) if copy}
+    for copy in config.copies:
+        table = findings.table.item("copy", numbers[copy.copy_name])
+        yield ConfigKeys(copy, findings, table, frozenset(), copy.broker)
+
+
+class ConfigKeys(NamedTuple):
+    """One configuration, that of the section or of a copy, and where its keys are set."""
+
+    config: PublisherConfig
+    findings: Findings[PublisherConfig]
+    table: TomlTable
+    bad: Set[str]
+    """The fields with a bad value; a copy that has one is left out as a whole."""
+    broker_tables: Sequence[BrokerTable | None]
+
+    def origin(self, key: str) -> str:
+        """Where a key is set: `sam.toml:7: [publisher] copy[1] spool`, or a variable."""
+        return (self.table if self.config.copy_name else self.findings).locate(key)
+
+    def origin_at(self, broker: object, *keys: str) -> str:
+        """Where the first of the keys is set that the table of a broker sets.
+
+        If it sets none of them: where the last one is set outside of the table.
+        """
+        for number, table in enumerate(self.broker_tables, 1):
+            if table and str(table.broker) == str(broker):
+                for key in keys:
+                    if getattr(table, key, None):
+                        return self.table.item("broker", number).locate(key)
+        return self.origin(keys[-1])
+
+    def origin_of_file(self, path: Path | None, target: Target) -> str:
+        """Where the file for TLS that applies at a broker is named."""
+        names = ("ca_file", "crl_file", "certificate_file")
+        files = target.tls_files
+        key = next((n for n in names if path and getattr(files, n) == path), names[-1])
+        return self.origin_at(target.broker, key)
 
 
 def secrets_set(config: PublisherConfig) -> dict[str, bool]:

@@ -48,16 +48,17 @@ class Key:
     def __init__(
         self,
         meaning: str,
-        check: Optional[Check],
-        default: Any,
-        name: str,
-        read: Optional[Reader],
+        check: Optional[Check] = None,
+        default: Any = REQUIRED,
+        key: str = "",
+        read: Optional[Reader] = None,
         unit_s: float = 0,
     ) -> None:
+        """Without a `key` it is named like the attribute, without a `meaning` no page lists it."""
         self.meaning = meaning
         self.check = check
         self.default = default
-        self.name = name
+        self.name = key
         self.read = read
         self.unit_s = unit_s
         """Of a duration: how many seconds one unit of the value is."""
@@ -152,15 +153,8 @@ def type_name(kind: Any) -> str:
     return names.get(kind) or ("a path" if kind is Path else "a date such as 2027-06-01")
 
 
-def config_key(
-    meaning: str,
-    check: Optional[Check] = None,
-    default: Any = REQUIRED,
-    key: str = "",
-    read: Optional[Reader] = None,
-) -> Any:
-    """A key of the file, named like the attribute; without a `meaning` no page lists it."""
-    return Key(meaning, check, default, key, read)
+config_key: Callable[..., Any] = Key
+"""A key of the file, whose attribute has the type of its value."""
 
 
 def duration_key(

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import examine_consumer, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer, load_consumer
 from sam_pipeline.consumer.settings.tables import DoorConfig, SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
