@@ -17,7 +17,7 @@ examples:
   sam-consume check --connect
   sam-consume run                      the daemon
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
-  sam-consume tap --count 5            messages that pass, without taking them
+  sam-consume tap --limit 5            messages that pass, without taking them
   sam-consume status
   sam-consume subscription list
   sam-consume sender list

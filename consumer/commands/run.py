@@ -29,7 +29,13 @@ from sam_pipeline.consumer.sources.stomp.records import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.net.broker_url import SPOOL
-from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    OK,
+    duration_argument,
+    print_done,
+    print_json,
+)
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drain", action="store_true", help="load all waiting messages, then stop")
     parser.add_argument(
         "--timeout",
-        type=number,
+        type=duration_argument,
         default=TIMEOUT_S,
         metavar="S",
         help="seconds that a drain waits for a broker or the database (default: %(default)g)",

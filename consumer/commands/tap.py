@@ -30,7 +30,7 @@ from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
-    number,
+    duration_argument,
     output_ended,
     print_json_line,
     print_lines,
@@ -48,11 +48,11 @@ TIMEOUT_S = 10.0
 EXAMPLES = """\
 examples:
   sam-consume tap                                    what passes at all configured brokers
-  sam-consume tap --class metricOutput --count 5
-  sam-consume tap --broker stomp://msg1.example.org --destination '/topic/grid.probe.*' --for 60
+  sam-consume tap --class metricOutput --limit 5
+  sam-consume tap --broker stomp://msg1.example.org --destination '/topic/grid.probe.*' --for 60s
   sam-consume tap --broker spool:///var/spool/sam-in --all
   sam-consume tap --json | jq -r '.records[].hostName'      one document on each line
-  sam-consume tap --rows --count 5                   the rows or dead letters they would become
+  sam-consume tap --rows --limit 5                   the rows or dead letters they would become
 
 Nothing is acknowledged, and no subscription or queue is left behind. The daemon that runs beside
 gets every message. Of a topic, tap shows the messages that are published while it runs; of a spool,
@@ -108,16 +108,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", action="store_true", help="print the rows that the messages would become"
     )
-    parser.add_argument("--count", type=whole_number(), metavar="N", help="end after N messages")
+    parser.add_argument("--limit", type=whole_number(), metavar="N", help="end after N messages")
     parser.add_argument(
-        "--for", dest="for_s", type=number, metavar="SECONDS", help="end after this time"
+        "--for",
+        dest="for_s",
+        type=duration_argument,
+        metavar="DURATION",
+        help="end after this time, such as 60s",
     )
     parser.add_argument(
         "--all", dest="full", action="store_true", help="do not shorten messages on a terminal"
     )
     parser.add_argument(
         "--timeout",
-        type=number,
+        type=duration_argument,
         default=TIMEOUT_S,
         metavar="S",
         help="give up if no broker could be reached for S seconds (default: %(default)g)",
@@ -185,7 +189,7 @@ def run_tap(args: argparse.Namespace) -> int:
             return not (stop.is_set() or time.monotonic() >= ends_at or output_ended())
 
         with closing(passing(sources, inbox, goes_on, args.timeout)) as deliveries:
-            for delivery in islice(deliveries, args.count):
+            for delivery in islice(deliveries, args.limit):
                 show(datetime.now(UTC), delivery.session.broker, delivery.message)
     if inbox.left_out:
         text = "%s left out: more arrived than could be printed"

@@ -11,7 +11,7 @@ from sam_pipeline.schema.messages.destination import require_destination
 from sam_pipeline.schema.messages.message import DESTINATION, default_destination, is_ours
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.stomp.frame import OURS, belongs_to_broker, is_header_name
-from sam_pipeline.schema.program.command import text_argument
+from sam_pipeline.schema.program.command import duration_argument, text_argument
 
 if TYPE_CHECKING:
     import argparse
@@ -108,14 +108,10 @@ def broker_argument(text: str) -> str:
 
 
 def seconds_argument(text: str) -> float:
-    """The argparse `type` of a number of seconds above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
+    """The argparse `type` of a duration above 0."""
+    if seconds := duration_argument(text):
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
 
 
 def header_argument(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from sam_pipeline.schema import VERSION, errors
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
-from sam_pipeline.schema.times import format_time
+from sam_pipeline.schema.times import format_time, parse_duration
 
 OK = 0
 USAGE = errors.USAGE
@@ -243,6 +243,17 @@ def number(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number (expected 0 or more)")
     return value
+
+
+def duration_argument(text: str) -> float:
+    """The argparse `type` of a duration in seconds of at least 0: `10`, `10s`, `5m`."""
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        try:
+            return number(text)
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def text_argument(text: str) -> str:

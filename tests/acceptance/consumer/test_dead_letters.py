@@ -373,7 +373,7 @@ def test_a_host_without_a_database_has_only_spools(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_short_message_and_a_file_all_of_it(small: Workplace) -> None:
     fill_spool(small.directory / "spool", [metric_message(metric_result(detailsData="x" * 30_000))])
-    command = [PROGRAMS / "sam-consume", "tap", "--count", "1"]
+    command = [PROGRAMS / "sam-consume", "tap", "--limit", "1"]
     place: Any = {"cwd": small.directory, "env": small.clean_environment()}
     leader, follower = pty.openpty()
 
@@ -381,7 +381,7 @@ def test_a_terminal_gets_a_short_message_and_a_file_all_of_it(small: Workplace) 
     os.close(follower)
     shown = os.read(leader, 100_000).decode()
     os.close(leader)
-    everything = small.succeed("sam-consume", "tap", "--count", "1").out
+    everything = small.succeed("sam-consume", "tap", "--limit", "1").out
 
     assert len(shown) < 2000 < 30_000 < len(everything)
 

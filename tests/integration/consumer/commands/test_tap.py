@@ -86,7 +86,7 @@ def test_a_tap_shows_what_the_daemon_beside_loads_and_leaves_nothing_behind(
     with running(site) as daemon:
         daemon.wait_until_subscribed(broker.url)
         ours = {name for name in queues(broker, topic) if TAP not in name}
-        with tapping(site, "--json", "--count", str(COUNT)) as tap, tapping(site) as killed:
+        with tapping(site, "--json", "--limit", str(COUNT)) as tap, tapping(site) as killed:
             publish(broker.host, broker.port, topic, messages)
             output, _ = tap.communicate(timeout=60)
             site.wait_for_rows(COUNT)
@@ -105,7 +105,7 @@ def test_a_message_is_shown_with_its_origin_and_records_until_the_reader_ends(
     message = metric_message(samHost="wn17.example.org", samUser="nagios", samIdentity="key:forged")
     away = f"stomp://127.0.0.1:{closed_port()}"
     both = ("--broker", away, "--broker", broker.url, "--timeout", "1")
-    with tapping(site, *both, "--json", "--count", "1") as tap, tapping(site) as abandoned:
+    with tapping(site, *both, "--json", "--limit", "1") as tap, tapping(site) as abandoned:
         assert abandoned.stdout is not None
         abandoned.stdout.close()
         publish(broker.host, broker.port, topic, [message])
@@ -148,10 +148,10 @@ def test_a_spool_is_shown_and_left_as_it_is_without_controlling_the_terminal(
     (directory / ("a" * 14)).write_bytes(b"not a message")
     before = sorted(path.rglob("*"))
 
-    output = small_site.run("tap", "--count", "5").stdout
+    output = small_site.run("tap", "--limit", "5").stdout
 
     assert missing.returncode == 69
-    assert shown_ids(small_site.run("tap", "--json", "--count", "5").stdout) == ids(messages)
+    assert shown_ids(small_site.run("tap", "--json", "--limit", "5").stdout) == ids(messages)
     assert r"\x1b[2J\u202ecleared" in output and r"\x1b]0;title\x07" in output
     assert not {"\x1b", "\x07", "\u202e"} & set(output)
     assert sorted(path.rglob("*")) == before
@@ -165,7 +165,7 @@ UNKNOWN = Message({"messageClass": "cellar", "samMessageId": "cellar-1"}, b"a: b
 
 def rows_shown(site: Site, *messages: Message) -> list[dict[str, Any]]:
     site.fill(*messages)
-    done = site.run("tap", "--rows", "--json", "--count", str(len(messages)))
+    done = site.run("tap", "--rows", "--json", "--limit", str(len(messages)))
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -179,7 +179,7 @@ def test_tap_shows_the_rows_dead_letters_and_ignored_keys_that_a_drain_stores(
 
     first, second = rows_shown(small_site, metric_message(GOOD, BAD), UNKNOWN)
     before = files()
-    small_site.run("tap", "--rows", "--count", "2")
+    small_site.run("tap", "--rows", "--limit", "2")
     after = files()
     drained = small_site.drain()
 

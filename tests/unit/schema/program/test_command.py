@@ -133,6 +133,17 @@ def test_help_of_a_program_names_environment_files_and_exit_codes(
         assert line in text
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("10", 10), ("0.5", 0.5), ("90s", 90), ("2m", 120)])
+def test_a_duration_is_in_seconds_or_has_a_unit(text: str, seconds: float) -> None:
+    assert command.duration_argument(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "", "5y", "inf"])
+def test_any_other_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
+        command.duration_argument(text)
+
+
 def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str]) -> None:
     fail = Mock(side_effect=ConfigError(["first", "second"]))
     assert command.run("sam-x", parser(), ["do"], fail) == 78
