@@ -1,7 +1,7 @@
-"""Fetches one document at a time, within a size for the whole feed.
+"""Fetches one document at a time, within a time and a size for the whole feed.
 
-urllib3 retries what may pass; the time for the whole feed is bounded by the caller. Nothing of the
-environment but the proxy is used: no `.netrc`, no certificates of a library.
+urllib3 retries what may pass. Nothing of the environment but the proxy is used: no `.netrc`, no
+certificates of a library.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +27,7 @@ from urllib3.exceptions import (
 
 from sam_pipeline.schema.errors import CONFIG, ConfigError
 from sam_pipeline.schema.net.channel import NO_ANSWER
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.tls import ABOUT_US, CERTIFICATE_REQUIRED, tls_context
 from sam_pipeline.schema.program.wording import one_line
@@ -72,29 +74,28 @@ class Validators(NamedTuple):
         return {name: value for name, value in values.items() if value}
 
 
-class _LoggedRetry(urllib3.Retry):
-    """Logs an answer that is temporary; urllib3 itself logs connections that fail."""
+class FeedRetry(urllib3.Retry):
+    """Retries what may pass: no pause is longer than the time that is left for the feed."""
+
+    deadline: Deadline
+
+    def new(self, **keywords: Any) -> FeedRetry:
+        new = super().new(**keywords)
+        new.deadline = self.deadline
+        return new
 
     def sleep(self, response: Any = None) -> None:
-        if response:
-            pause = self.get_retry_after(response) or self.get_backoff_time()
-            path = self.history[-1].url
-            logger.warning("%s: answered %d; retrying in %.1f s", path, response.status, pause)
-        super().sleep(response)
-
-
-# A certificate that is refused, or a proxy that denies the connection, will be again.
-_RETRY = _LoggedRetry(
-    total=None,
-    connect=ATTEMPTS - 1,
-    read=ATTEMPTS - 1,
-    status=ATTEMPTS - 1,
-    other=0,
-    status_forcelist=TEMPORARY,
-    backoff_factor=1,
-    backoff_jitter=1,
-    raise_on_status=False,
-)
+        last = self.history[-1]
+        failure = f"{last.url}: " + (
+            _reason(last.error) if last.error else f"answered {last.status}"
+        )
+        pause = (response and self.get_retry_after(response)) or self.get_backoff_time()
+        if pause >= self.deadline.remaining():
+            wait = f"retry after {pause:.0f} s"
+            raise FeedUnavailable(f"{failure}: {wait}; {UNCHANGED}, try again later")
+        if response:  # urllib3 itself logs connections that fail
+            logger.warning("%s; retrying in %.1f s", failure, pause)
+        time.sleep(pause)
 
 
 class FeedClient:
@@ -104,11 +105,25 @@ class FeedClient:
         ConfigError: a certificate can't be used.
     """
 
-    def __init__(self, feed: FeedConfig, proxy: Proxy | None) -> None:
+    def __init__(self, feed: FeedConfig, proxy: Proxy | None, deadline: Deadline) -> None:
+        self._deadline = deadline
         self._max_bytes = self._bytes_left = feed.max_bytes
         self._proxy, self._files = proxy, feed.tls_files
+        retries = FeedRetry(
+            total=None,
+            connect=ATTEMPTS - 1,
+            read=ATTEMPTS - 1,
+            status=ATTEMPTS - 1,
+            # A refused certificate will be refused again, and so will a connection by a proxy.
+            other=0,
+            status_forcelist=TEMPORARY,
+            backoff_factor=1,
+            backoff_jitter=1,
+            raise_on_status=False,
+        )
+        retries.deadline = deadline
         options: dict[str, Any] = {
-            "retries": _RETRY,
+            "retries": retries,
             "timeout": urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S),
         }
         if feed.parts.scheme == "https":
@@ -126,6 +141,7 @@ class FeedClient:
 
         Raises:
             FeedUnavailable: it did not arrive, or the server refuses us.
+            TimeoutError: the deadline is past.
             BadInput: the answer can't be the document.
             ConfigError: the URL is wrong.
         """
@@ -157,6 +173,8 @@ class FeedClient:
                 )
             with path.open("wb") as file:
                 for data in response.stream(CHUNK_BYTES, decode_content=True):
+                    if self._deadline.expired:
+                        raise TimeoutError
                     self._bytes_left -= len(data)
                     if self._bytes_left < 0:
                         path.unlink()

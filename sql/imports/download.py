@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline, within
 from sam_pipeline.schema.net.proxy import Proxy, chosen
+from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.sql.errors import BadInput, FeedUnavailable, ImportRunning, StateUnusable
 from sam_pipeline.sql.imports.client import JSON, XML, FeedClient, Validators
@@ -40,8 +41,14 @@ INDEX = "index.json"
 CURSOR = "next_cursor"
 FIRST_CURSOR = "0"
 
-_CRIC_QUERIES = {"endpoints": "service", "groups": "federation", "downtimes": "downtime"}
-_OSG_DOCUMENTS = {"endpoints": "rgsummary", "downtimes": "rgdowntime"}
+_PATHS = {
+    CRIC: {
+        "endpoints": "api/core/service/query/",
+        "groups": "api/core/federation/query/",
+        "downtimes": "api/core/downtime/query/",
+    },
+    OSG: {"endpoints": "rgsummary/xml", "downtimes": "rgdowntime/xml"},
+}
 _ASKED = {"certification": "certification_status", "infrastructure": "production_status"}
 """Conditions on sites that only GOCDB itself can check, and its parameters for them."""
 _BEYOND_ANY = 10_000
@@ -101,7 +108,8 @@ def downloaded(
             new, current = directory / "new", directory / "current"
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
-            client = FeedClient(feed, _proxy(feed, environ))
+            deadline = Deadline.after(feed.timeout_s)
+            client = FeedClient(feed, _proxy(feed, environ), deadline)
             known, index = _index(current), {}
             download = Download(answered=answered_by(feed))
 
@@ -126,7 +134,7 @@ def downloaded(
                         url = next_page(url, path, seen) if document.is_paged else None
 
             try:
-                within(Deadline.after(feed.timeout_s), fetch)
+                within(deadline, fetch)
             except TimeoutError:
                 advice = "nothing was changed, try again later"
                 raise FeedUnavailable(
@@ -201,19 +209,16 @@ def documents_of(feed: FeedConfig, window: Window) -> Iterator[Document]:
     for name in feed.contents:
         if feed.kind == GOCDB:
             yield from _of_gocdb(feed, name, window)
-        elif feed.kind == CRIC:
-            path = f"{feed.parts.path.rstrip('/')}/api/core/{_CRIC_QUERIES[name]}/query/"
-            query = "&".join(filter(None, ["json", feed.parts.query]))
-            yield Document(name, feed.parts._replace(path=path, query=query).geturl(), JSON)
-        elif feed.kind == OSG:
+            continue
+        url, own = feed.parts, "json" if feed.kind == CRIC else ""
+        if feed.kind == OSG and name == "downtimes":
             # All downtimes to come, and those that ended in the window.
-            days = max((datetime.now(UTC).date() - date.fromisoformat(window.start[:10])).days, 0)
-            past = f"downtime_attrs_showpast={days}" if name == "downtimes" else ""
-            path = f"{feed.parts.path.rstrip('/')}/{_OSG_DOCUMENTS[name]}/xml"
-            query = "&".join(filter(None, [past, feed.parts.query]))
-            yield Document(name, feed.parts._replace(path=path, query=query).geturl(), XML)
-        else:
-            yield Document(name, feed.url, XML)
+            days = (utc_today() - date.fromisoformat(window.start[:10])).days
+            own = f"downtime_attrs_showpast={max(days, 0)}"
+        if paths := _PATHS.get(feed.kind):
+            query = "&".join(filter(None, [own, url.query]))
+            url = url._replace(path=f"{url.path.rstrip('/')}/{paths[name]}", query=query)
+        yield Document(name, url.geturl(), JSON if feed.kind == CRIC else XML)
 
 
 def answered_by(feed: FeedConfig) -> Collection[str]:

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
 from sam_pipeline.sql.commands.import_ import FEED_KINDS
@@ -257,7 +258,8 @@ class Fetch:
 
     def __call__(self, known: Validators = NOTHING, **settings: Any) -> Validators | None:
         feed = self.feed.replace(**settings)
-        return FeedClient(feed, self.proxy).fetch(feed.url, self.path, XML, known)
+        client = FeedClient(feed, self.proxy, Deadline.after(60))
+        return client.fetch(feed.url, self.path, XML, known)
 
 
 @pytest.fixture
@@ -328,7 +330,9 @@ def test_a_body_that_breaks_off_is_fetched_once_more(
     assert len(server.requests) == 4
 
 
-def test_a_pause_that_the_server_demands_is_made(server: FeedServer, fetch: Fetch) -> None:
+def test_a_pause_that_the_server_demands_is_made_within_the_time_left(
+    server: FeedServer, fetch: Fetch
+) -> None:
     later = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 30))
     server.faults += [status(429, Retry_After="17"), status(503, Retry_After=later)]
 
@@ -337,6 +341,11 @@ def test_a_pause_that_the_server_demands_is_made(server: FeedServer, fetch: Fetc
     seconds, until = fetch.pauses
     assert seconds == 17
     assert 25 < until <= 30
+
+    server.faults.append(status(429, Retry_After="100"))
+    with pytest.raises(FeedUnavailable, match="answered 429: retry after 100 s"):
+        fetch()
+    assert len(fetch.pauses) == 2
 
 
 def damaged_gzip(reply: feed_server.Reply) -> feed_server.Reply:
