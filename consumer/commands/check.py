@@ -25,10 +25,10 @@ from sam_pipeline.consumer.sinks.relay import login_trip
 from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
-from sam_pipeline.schema.errors import ConfigError, SamError
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID, token_identity
-from sam_pipeline.schema.identity.policy import ANY, Policy, load_policy
-from sam_pipeline.schema.identity.tokens import Tokens, load_tokens
+from sam_pipeline.schema.identity.policy import ANY, load_policy
+from sam_pipeline.schema.identity.tokens import load_tokens
 from sam_pipeline.schema.net.broker_url import STOMP, Broker, is_loopback
 from sam_pipeline.schema.net.certificate import (
     first_certificate,
@@ -45,8 +45,7 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     text_table,
 )
-from sam_pipeline.schema.program.wording import did_you_mean, plural
-from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import Findings, examine
 from sam_pipeline.schema.spool.inspection import unusable_quarantine, writable_by_others
@@ -114,10 +113,16 @@ def run_check(args: argparse.Namespace) -> int:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
         problems += error.problems
-    relays = _is_relay(args)
-    if not relays:  # a relay needs no database
-        problems += _problems_of_url(args) if args.files else _database_problems(args, config)
-    notes = [*_notes(args, config, relays)]
+    notes = [*_notes(config)] if config else []
+    relays = bool(args.to)
+    with suppress(ConfigError):  # the key, even if the configuration has problems
+        relays = relays or bool(examine_consumer(args).values.get("relay_to"))
+    if not relays:
+        from sam_pipeline.consumer.sinks.database import database_findings
+
+        notes += _policy_notes(config) if config else ()
+        for is_problem, text in database_findings(args, config):
+            (problems if is_problem else notes).append(text)
     if config and not args.files:
         trips += (door_trip(broker, config) for broker in config.doors)
     if config and args.connect:
@@ -170,84 +175,12 @@ def _print_findings(
         print_done(args, "no problem found")
 
 
-def _problems_of_url(args: argparse.Namespace) -> Sequence[str]:
-    from sam_pipeline.sql.database.config import database_url
-
-    try:
-        database_url(args)
-    except ConfigError as error:
-        return error.problems
-    return ()
-
-
-def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
-    from sam_pipeline.sql.checks.check import loader_problems
-    from sam_pipeline.sql.database.config import database_url
-    from sam_pipeline.sql.database.engine import make_engine
-    from sam_pipeline.sql.database.version import require_compatible
-    from sam_pipeline.sql.loading.catalogue import Catalogue
-
-    try:
-        engine = make_engine(database_url(args))
-        require_compatible(engine)
-        problems = [problem.text for problem in loader_problems(engine)]
-        yield from problems
-        catalogue = Catalogue(engine)
-        for subscription in config.subscription if config else ():
-            name = subscription.message_class
-            view = catalogue.find(name) if name else None
-            if name and view is None:
-                place = f"[consumer] subscription {subscription.destination}"
-                yield f"{place}: class {name}: no such view (see `sam-db class list`)"
-            elif view and view.problem:
-                problem = f"class {view.name}: {view.problem}"
-                if problem not in "\n".join(problems):  # reported with the name of the database
-                    yield problem
-        if config and config.policy_file:
-            with suppress(ConfigError):  # reported as a problem of the policy
-                names = load_policy(config.policy_file).class_names
-                known = catalogue.names()
-                for name in sorted(names):
-                    if folded(name) not in map(folded, known):
-                        hint = did_you_mean(name, known)
-                        text = f"{config.policy_file}: class {name}: no such view"
-                        yield f"{text} ({hint or 'see `sam-db class list`'})"
-    except ConfigError as error:
-        yield from error.problems
-    except SamError as error:
-        yield str(error)
-
-
-def _is_relay(args: argparse.Namespace) -> bool:
-    """Whether `--to` or the key is set, even if the configuration has problems."""
-    try:
-        return bool(args.to or examine_consumer(args).values.get("relay_to"))
-    except ConfigError:
-        return False
-
-
-def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool) -> Iterator[str]:
+def _notes(config: ConsumerConfig) -> Iterator[str]:
     """What works, but perhaps not as intended or not for long."""
-    if config:
-        yield from (found.text for found in dated_files(config) if not found.is_problem)
-        for url, path in config.spools.items():
-            if problem := unusable_quarantine(path):
-                yield f"{url}: {problem}"
-        yield from _notes_on_brokers(config)
-        if config.doors:
-            yield from door_notes(config)
-    if relays:
-        return
-    if config:
-        yield from _policy_notes(config)
-    from sam_pipeline.sql.database.config import database_url, note_on_plain_text
-
-    with suppress(ConfigError):
-        if note := note_on_plain_text(database_url(args)):
-            yield note
-
-
-def _notes_on_brokers(config: ConsumerConfig) -> Iterator[str]:
+    yield from (found.text for found in dated_files(config) if not found.is_problem)
+    for url, path in config.spools.items():
+        if problem := unusable_quarantine(path):
+            yield f"{url}: {problem}"
     proxies = set[Proxy]()
     for broker in (*config.network_brokers, *config.targets):
         target = config.target_of(broker)
@@ -262,13 +195,15 @@ def _notes_on_brokers(config: ConsumerConfig) -> Iterator[str]:
     for subscription in config.network_subscriptions if config.network_brokers else ():
         if subscription not in read:
             yield f"[consumer] subscription {subscription.destination}: it is read at no broker"
+    if config.doors:
+        yield from door_notes(config)
 
 
 def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
     """Why the policy refuses nothing, or does not know a sender that it lists."""
     if config.policy_file is None:
         yield (
-            "[consumer] publishers: there is no policy, so every message is accepted, whoever sent"
+            "[consumer] policy_file: there is no policy, so every message is accepted, whoever sent"
             " it (docs/identity.md)"
         )
         return
@@ -315,23 +250,18 @@ def door_notes(config: ConsumerConfig) -> Iterator[str]:
                 yield f"{broker}: the certificate is for {listed}, not for {host}"
     with suppress(ConfigError):  # reported as a problem
         if door.tokens_file and config.policy_file:
-            tokens, policy = load_tokens(door.tokens_file), load_policy(config.policy_file)
-            yield from _differences(tokens, policy, config)
-
-
-def _differences(tokens: Tokens, policy: Policy, config: ConsumerConfig) -> Iterator[str]:
-    """Tokens that the policy does not know, and publishers without their token."""
-    prefix = token_identity("")
-    for publisher in policy.publishers:
-        for text in publisher.identities:
-            name = text[len(prefix) :]
-            if text.startswith(prefix) and ANY not in name and name not in tokens.names:
-                file = config.door.tokens_file
-                yield f"{config.policy_file}: {publisher.name}: {text}: {file} has no such token"
-    for name in sorted(tokens.names):
-        if policy.publisher_of(token_identity(name)) is None:
-            text = f"{name}: no publisher of the policy has {token_identity(name)}"
-            yield f"{config.door.tokens_file}: {text}"
+            known = load_tokens(door.tokens_file).names
+            policy, prefix = load_policy(config.policy_file), token_identity("")
+            for publisher in policy.publishers:
+                for text in publisher.identities:
+                    name = text.removeprefix(prefix)
+                    if text.startswith(prefix) and ANY not in name and name not in known:
+                        place = f"{config.policy_file}: {publisher.name}"
+                        yield f"{place}: {text}: {door.tokens_file} has no such token"
+            for name in sorted(known):
+                identity = token_identity(name)
+                if policy.publisher_of(identity) is None:
+                    yield f"{door.tokens_file}: {name}: no publisher of the policy has {identity}"
 
 
 def door_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:

@@ -528,7 +528,11 @@ def letter_lines(content: DeadLetterContent, everything: bool = False) -> list[s
             lines += [f"{name}: {first}", *(f"  {line}" for line in more)]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
     if not everything:
-        headers = [*map(_cut, headers[:SHOWN_HEADERS])]
+        headers = [
+            f"{header[:SHOWN_HEADER]} ({hidden} more characters)" if hidden > 0 else header
+            for header in headers[:SHOWN_HEADERS]
+            for hidden in [len(header) - SHOWN_HEADER]
+        ]
         if hidden := len(content.headers) - len(headers):
             headers.append(f"({plural(hidden, 'more header')}; --all prints everything)")
     shown = content.body if everything else content.body[:SHOWN_BODY_BYTES]
@@ -547,11 +551,6 @@ def letter_document(content: DeadLetterContent) -> dict[str, object]:
     if result["body"].encode() != content.body:
         result["body_base64"] = base64.b64encode(content.body).decode()
     return result
-
-
-def _cut(header: str) -> str:
-    hidden = len(header) - SHOWN_HEADER
-    return f"{header[:SHOWN_HEADER]} ({hidden} more characters)" if hidden > 0 else header
 
 
 def _first_line(error: str) -> str:

@@ -12,7 +12,6 @@ from sam_pipeline.consumer.monitoring.snapshot import (
     DEGRADED,
     RUNNING,
     WAITING,
-    Snapshot,
     is_alive,
     read_state,
 )
@@ -109,7 +108,11 @@ def check_consumer(args: argparse.Namespace) -> int:
     recent = snapshot.dead_letters_last_hour
     report.judge("dead_letters_per_hour", recent, text=f"{recent} dead letters in the last hour")
     for kind, count in snapshot.silent.items():
-        report.judge(f"silent_{PLURALS[kind]}", count, text=_silence(snapshot, kind))
+        noun = kind if count == 1 else PLURALS[kind]
+        names = [one.name for one in snapshot.silences if one.kind == kind][:MAX_NAMED]
+        more = ["…"] if count > len(names) else []
+        text = f"{count} {noun} silent ({', '.join(names + more)})"
+        report.judge(f"silent_{PLURALS[kind]}", count, text=text)
     if snapshot.lag_s is not None:
         report.judge("lag", snapshot.lag_s, "s")
     for label in ("messages", "rows", "duplicates"):
@@ -117,12 +120,3 @@ def check_consumer(args: argparse.Namespace) -> int:
     for life in snapshot.certificates:
         report.judge_certificate(life.file, life.begin, life.end, now)
     return report.print()
-
-
-def _silence(snapshot: Snapshot, kind: str) -> str:
-    """How many classes, sites or probes are silent, and the names of the first ones."""
-    count = snapshot.silent[kind]
-    names = [silence.name for silence in snapshot.silences if silence.kind == kind][:MAX_NAMED]
-    more = ["…"] if count > len(names) else []
-    noun = kind if count == 1 else PLURALS[kind]
-    return f"{count} {noun} silent ({', '.join(names + more)})"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.files import Setup, problems_of_files, read_settings
@@ -23,12 +24,10 @@ from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.allocator import return_large_blocks, returning_free_pages
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
-from sam_pipeline.consumer.sinks.relay import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.consumer.sources.stomp.records import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
@@ -39,7 +38,7 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
-    from sam_pipeline.sql.loading.authorise import RecentRecords
+    from sam_pipeline.consumer.sinks.database import DatabaseSinks
 
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""
@@ -86,69 +85,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_consumer(args: argparse.Namespace) -> int:
     """Load until stopped or drained; a reload starts again with the new configuration."""
     return_large_blocks()
-    request = StopRequest()
     settings = read_settings(args)
     config = settings.config
-    listeners = Listeners(inherited_sockets(config.inherited_sockets))
-    listeners.require_all_used(config.doors)
+    name, directory = config.process_name, config.state_directory
+    process = _Process(args, name, settings, Listeners(inherited_sockets(config.inherited_sockets)))
+    process.listeners.require_all_used(config.doors)
     require_set_clock(datetime.now(UTC))
-    state = State()
-    name = config.process_name
-    recent = None
-    if not config.targets:
-        from sam_pipeline.sql.loading.authorise import RecentRecords
-
-        recent = RecentRecords()
-
-    def reread() -> bool:
-        """Read all files; whether to reload: with a single problem, nothing changes."""
-        nonlocal settings
-        try:
-            new = read_settings(args)
-            if new.config.name != config.name:
-                text = f"[consumer] name: {new.config.name} is another consumer: restart the daemon"
-                raise ConfigError([text])
-            listeners.require_all_used(new.config.doors)
-            if problems := [*problems_of_files(new.config), *_objections(new, recent)]:
-                raise ConfigError(problems)
-            if present := new.policy or settings.policy:
-                read = {"file": str(new.config.policy_file or "")}
-                if new.policy:
-                    read |= {"mode": present.mode, "publishers": str(len(present.publishers))}
-                new = new._replace(policy_read=read)
-        except ConfigError as error:
-            for problem in error.problems:
-                logger.error("%s", problem)
-            logger.error(CONTINUING)
-            state.out_of_use(CONFIGURATION, "; ".join(error.problems))
-            return False
-        settings = new
-        return True
-
+    request, state = process.request, process.state
     with (
-        name_locked(config.state_directory, name),
-        closing(listeners),
-        closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
-        closing(UnstoredMessage(config.state_directory / f"consume-{name}.unstored")) as unstored,
-        handling_signals(request, before_exit=attempts.forgive, reread=reread),
+        name_locked(directory, name),
+        closing(process.listeners),
+        closing(Attempts(directory / f"consume-{name}.attempts")) as attempts,
+        closing(UnstoredMessage(directory / f"consume-{name}.unstored")) as unstored,
+        handling_signals(request, before_exit=attempts.forgive, reread=process.reread),
         returning_free_pages(),  # in a thread, which must not get the signals
     ):
-        process = _Process(name, args, request, state, attempts, unstored, listeners, recent)
-        drain = _run(process, settings)
+        drain = process.run(attempts, unstored)
         while drain is None and request.restarts():
             state.unused_files.clear()
             state.full_sources.clear()
-            listeners.retain(settings.config.doors)
-            drain = _run(process, settings)
-    config = settings.config
+            process.listeners.retain(process.settings.config.doors)
+            drain = process.run(attempts, unstored)
     if drain is None:
         logger.info("stopped: %s", state.counts)
         return OK
-    done = f"{'moved' if config.targets else 'loaded'} {state.counts}"
     code = OK if state.counts.all_loaded else BAD_DATA
     if args.json:
         print_json(_document(state.counts))
     else:
+        done = f"{'moved' if config.targets else 'loaded'} {state.counts}"
         print_done(args, done, success=code == OK and not drain.unreached)
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
@@ -168,104 +133,81 @@ def _document(counts: Counts) -> dict[str, object]:
     return {**document, "brokers": brokers, "classes": classes}
 
 
-class _Process(NamedTuple):
-    """What stays the same when the configuration is read again."""
+@dataclass
+class _Process:
+    """The process, which reads its settings again on SIGHUP."""
 
-    name: str
     args: argparse.Namespace
-    request: StopRequest
-    state: State
-    attempts: Attempts
-    unstored: UnstoredMessage
+    name: str
+    settings: Setup
     listeners: Listeners
-    recent: RecentRecords | None
+    request: StopRequest = field(default_factory=StopRequest)
+    state: State = field(default_factory=State)
 
+    @cached_property
+    def database(self) -> DatabaseSinks:
+        """The sinks of a process that loads: a relay starts without SQLAlchemy."""
+        from sam_pipeline.consumer.sinks.database import DatabaseSinks
 
-def _run(process: _Process, settings: Setup) -> Drain | None:
-    """Consume until stopped, or until everything is loaded; then returns the drain."""
-    name, args, request, state, attempts, unstored, listeners, _ = process
-    config = settings.config
-    warn_of_left_behind(config)
-    sources = make_sources(
-        config,
-        settings.policy,
-        state,
-        listeners,
-        settings.credentials,
-        attempts.is_last_for_frame,
-    )
-    drain = Drain(sources, args.timeout) if args.drain else None
-    inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
-    rule = BatchRule(config.batch_size, max_bytes=config.buffer_bytes // BATCHES_WAITING)
-    with ExitStack() as stack:
-        sink = stack.enter_context(_opened_sink(process, settings))
-        if drain is None:
-            # A relay does not know the classes of its messages.
-            watched = config.replace(silence=()) if config.targets else config
-            observer = Observer(name, state, inbox, sources, config.spools, watched)
-            stack.enter_context(reporting(observer, request, config))
-        logger.info("starting with %s", ", ".join(source.name for source in sources))
-        give_up_after_s = drain.timeout_s if drain else math.inf
-        patience = Patience(request.stop, growing_delays, state, give_up_after_s)
-        consume(Loop(inbox, rule, sink, patience, attempts, unstored, state), sources, drain)
-    return drain
+        return DatabaseSinks()
 
+    def reread(self) -> bool:
+        """Read all files; whether to reload: with a single problem, nothing changes."""
+        try:
+            new = read_settings(self.args)
+            config, policy = new.config, new.policy
+            if config.name != self.settings.config.name:
+                text = f"[consumer] name: {config.name} is another consumer: restart the daemon"
+                raise ConfigError([text])
+            self.listeners.require_all_used(config.doors)
+            problems = [*problems_of_files(config)]
+            if policy and not config.targets:
+                problems += self.database.objections(new.database_url, policy, config.policy_file)
+            if problems:
+                raise ConfigError(problems)
+            if present := policy or self.settings.policy:
+                read = {"file": str(config.policy_file or "")}
+                if policy:
+                    read |= {"mode": present.mode, "publishers": str(len(present.publishers))}
+                new = new._replace(policy_read=read)
+        except ConfigError as error:
+            for problem in error.problems:
+                logger.error("%s", problem)
+            logger.error(CONTINUING)
+            self.state.out_of_use(CONFIGURATION, "; ".join(error.problems))
+            return False
+        self.settings = new
+        return True
 
-def _objections(settings: Setup, recent: RecentRecords | None) -> Iterator[str]:
-    """Why the policy should not be used yet, judged by the records accepted lately."""
-    from sam_pipeline.sql.database.engine import make_engine
-    from sam_pipeline.sql.errors import SqlError
+    def run(self, attempts: Attempts, unstored: UnstoredMessage) -> Drain | None:
+        """Consume until stopped, or until everything is loaded; then returns the drain."""
+        config, policy, credentials, url, policy_read = self.settings
+        args, state = self.args, self.state
+        warn_of_left_behind(config)
+        sources = make_sources(
+            config, policy, state, self.listeners, credentials, attempts.is_last_for_frame
+        )
+        drain = Drain(sources, args.timeout) if args.drain else None
+        inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
+        rule = BatchRule(config.batch_size, max_bytes=config.buffer_bytes // BATCHES_WAITING)
+        with ExitStack() as stack:
+            opened: AbstractContextManager[Sink]
+            if config.targets:
+                from sam_pipeline.consumer.sinks.relay import opened_relay
 
-    if settings.policy is None or recent is None:
-        return
-    engine = make_engine(settings.database_url)
-    try:
-        if objection := recent.objection(settings.policy, engine):
-            yield f"{settings.config.policy_file}: {objection}"
-    except SqlError as error:
-        logger.warning("the policy was not tried on the records accepted lately: %s", error)
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def _opened_sink(process: _Process, settings: Setup) -> Iterator[Sink]:
-    """The database, where the name is released at the end, or the spool or brokers of a relay."""
-    config, state, attempts = settings.config, process.state, process.attempts
-    if config.targets and config.targets[0].kind == SPOOL:
-        yield SpoolSink(config.targets[0], attempts)
-        return
-    if config.targets:
-        from sam_pipeline.consumer.sinks.relay import BrokerSink
-
-        with closing(BrokerSink(config.targets, config, state, attempts)) as brokers:
-            yield brokers
-        return
-    from sam_pipeline.consumer.sinks.database import DatabaseSink, HeldName
-    from sam_pipeline.sql.database.engine import make_engine
-    from sam_pipeline.sql.loading.authorise import Authority
-    from sam_pipeline.sql.loading.catalogue import Catalogue
-    from sam_pipeline.sql.loading.letters.quota import LetterQuota
-    from sam_pipeline.sql.loading.load import Loader
-
-    engine, policy = make_engine(settings.database_url), settings.policy
-    loader = Loader(
-        engine,
-        Catalogue(engine),
-        config.limits(),
-        Authority(policy, timedelta(days=config.signature_age_days)) if policy else None,
-        LetterQuota(config.dead_letters_per_hour, config.dead_letter_bytes_per_hour, policy),
-        process.recent,
-    )
-    shared = all(subscription.shared for subscription in config.network_subscriptions)
-    held = HeldName(engine, config.name, shared)
-    sink = DatabaseSink(
-        loader,
-        process.name,
-        state,
-        attempts,
-        held if config.network_brokers else None,
-        settings.policy_read,
-    )
-    with closing(held), closing(sink):
-        yield sink
+                opened = opened_relay(config, state, attempts)
+            else:
+                opened = self.database.opened(
+                    url, config, policy, policy_read, self.name, state, attempts
+                )
+            sink = stack.enter_context(opened)
+            if drain is None:
+                # A relay does not know the classes of its messages.
+                watched = config.replace(silence=()) if config.targets else config
+                observer = Observer(self.name, state, inbox, sources, config.spools, watched)
+                stack.enter_context(reporting(observer, self.request, config))
+            logger.info("starting with %s", ", ".join(source.name for source in sources))
+            give_up_after_s = drain.timeout_s if drain else math.inf
+            patience = Patience(self.request.stop, growing_delays, state, give_up_after_s)
+            consume(Loop(inbox, rule, sink, patience, attempts, unstored, state), sources, drain)
+        return drain

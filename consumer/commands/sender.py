@@ -48,7 +48,7 @@ examples:
 `list` has a line per identity and class with the records that are stored, their sites, hosts and
 monitoring hosts. The last columns count all records of the identity, redelivered ones included.
 
-`suggest` prints a policy that allows exactly this, for [consumer] publishers in sam.toml. It only
+`suggest` prints a policy that allows exactly this, for [consumer] policy_file in sam.toml. It only
 observes. Delete what a publisher should not say, and replace lists by patterns (*.example.org).
 
 `identity` prints the identity of a certificate as a policy lists it and as records have it. An

@@ -72,12 +72,12 @@ def run_status(args: argparse.Namespace) -> int:
         judged = {**asdict(health), "healthy": health.healthy, "backlog": snapshot.backlog}
         print_json({"name": snapshot.name, **judged, **to_document(snapshot)})
     else:
-        print_lines(*_as_lines(snapshot, health, now))
+        print_lines(*_lines(snapshot, health, now))
     return OK if health.healthy else UNAVAILABLE
 
 
-def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
-    """The name and text of each line before the tables; an empty name continues the line above."""
+def _lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
+    """Facts, of which one without a name continues the line above, then tables."""
     commit = "none yet"
     if snapshot.last_commit:
         age_s = max((now - snapshot.last_commit).total_seconds(), 0)
@@ -114,30 +114,16 @@ def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
         facts.append(("certificate", f"{life.file}: {left}"))
     if snapshot.log_lines_dropped:
         facts.append(("log", f"{snapshot.log_lines_dropped} lines could not be written"))
-    return facts
-
-
-def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
+    lines = [f"{snapshot.name}: {health}", *(f"{name:<14}{value}" for name, value in facts)]
     brokers = [
-        (
-            broker.broker,
-            broker.messages,
-            broker.held,
-            broker.spool_elements,
-            "; ".join(broker.missing),
-        )
-        for broker in snapshot.brokers
-    ]
-    lines = [
-        f"{snapshot.name}: {health}",
-        *(f"{name:<14}{value}" for name, value in _facts(snapshot, now)),
+        (item.broker, item.messages, item.held, item.spool_elements, "; ".join(item.missing))
+        for item in snapshot.brokers
     ]
     lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
-    counts = snapshot.counts
-    if counts.rows_by_class:
+    if snapshot.counts.rows_by_class:
         classes = [
-            (name, rows, counts.duplicates_by_class[name])
-            for name, rows in counts.rows_by_class.items()
+            (name, rows, snapshot.counts.duplicates_by_class[name])
+            for name, rows in snapshot.counts.rows_by_class.items()
         ]
         lines += ["", *text_table(("class", "rows", "duplicates"), classes)]
     if snapshot.silences:

@@ -147,7 +147,20 @@ def run_delete(args: argparse.Namespace) -> int:
                 f" {made.stored_in}"
             )
         for made in chosen:
-            removals = [] if args.forget else [*_removed(config, made)]
+            removals = list[Removal]()
+            if not args.forget:
+                broker = made.address()
+                if not deletable(made.server, made.destination, made.shared):
+                    raise UnsubscribeRefused(
+                        f"broker {broker}: {made.stored_in} is a queue, which clients can't delete:"
+                        f" use the tools of the broker, then: {unsubscribing(made)} --forget"
+                    )
+                if made.has_table and not config.table_of(broker):
+                    raise UnsubscribeRefused(
+                        f"broker {broker}: its table [[consumer.broker]] is missing, so its login"
+                        " is unknown: put it back, with destinations = []"
+                    )
+                removals += remove(made, stomp_settings(config, config.name, broker))
             records.remove(made.key)
             documents += [{**asdict(made), **removal._asdict()} for removal in removals]
             if not args.json:
@@ -210,21 +223,6 @@ def _require_unused(
             stack.enter_context(name_locked(config.state_directory, config.name))
         except SourceTaken as error:
             raise UnsubscribeRefused(str(error)) from error
-
-
-def _removed(config: ConsumerConfig, made: MadeSubscription) -> Iterator[Removal]:
-    broker = made.address()
-    if not deletable(made.server, made.destination, made.shared):
-        raise UnsubscribeRefused(
-            f"broker {broker}: {made.stored_in} is a queue, which clients can't delete: use the"
-            f" tools of the broker, then: {unsubscribing(made)} --forget"
-        )
-    if made.has_table and not config.table_of(broker):
-        raise UnsubscribeRefused(
-            f"broker {broker}: its table [[consumer.broker]] is missing, so its login is unknown:"
-            " put it back, with destinations = []"
-        )
-    yield from remove(made, stomp_settings(config, config.name, broker))
 
 
 def running_daemons(config: ConsumerConfig) -> list[Snapshot]:

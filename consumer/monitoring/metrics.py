@@ -27,12 +27,11 @@ from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Sn
 from sam_pipeline.consumer.process.listening import is_rebound
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.tls import server_context
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.secret_file import read_secret
 
 if TYPE_CHECKING:
-    import ssl
-
     from sam_pipeline.schema.net.target import TlsFiles
 
 PREFIX = "sam_consume"
@@ -238,7 +237,8 @@ class _Server(ThreadingTCPServer):
         self.registry = CollectorRegistry()
         self.registry.register(SnapshotCollector(observe))
         ProcessCollector(registry=self.registry)
-        self._context = _server_context(readers.tls_files)
+        files = readers.tls_files
+        self._context = server_context(files) if files and files.certificate_file else None
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         found = socket.getaddrinfo(
@@ -277,15 +277,6 @@ class _Server(ThreadingTCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("a client of the metrics port disconnected early", exc_info=True)
-
-
-def _server_context(files: TlsFiles | None) -> ssl.SSLContext | None:
-    """The context of a server with a certificate; raises ConfigError."""
-    if files is None or files.certificate_file is None:
-        return None
-    from sam_pipeline.schema.net.tls import server_context  # `import ssl` is slow
-
-    return server_context(files)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -74,7 +74,12 @@ class Observer:
     def snapshot(self) -> Snapshot:
         """The daemon at this moment."""
         state, held = self.state, self._held()
-        silent = self._silences()
+        silent: list[Silence] = []
+        if self._config is not None and state.coverage is not None:
+            with state.lock:
+                received = dict(state.received)
+            sites = state.probe_silences.sites
+            silent += silences(self._config.silence, received, sites, state.coverage)
         silences_by_kind = Counter(silence.kind for silence in silent)
         silences_by_kind[PROBE] = state.probe_silences.silent
         with state.lock:
@@ -154,16 +159,6 @@ class Observer:
         if self._config and time.monotonic() >= self._next_reading_at:
             self._certificates = tuple(certificate_lives(self._config))
             self._next_reading_at = time.monotonic() + READ_EVERY_S
-
-    def _silences(self) -> list[Silence]:
-        """The silent classes and sites."""
-        state = self.state
-        if self._config is None or state.coverage is None:
-            return []
-        with state.lock:
-            received = dict(state.received)
-        sites = state.probe_silences.sites
-        return list(silences(self._config.silence, received, sites, state.coverage))
 
     def count_spools(self) -> None:
         """Count the elements in the spools if a count is due; large spools take seconds."""

@@ -166,6 +166,7 @@ def to_document(snapshot: Snapshot) -> dict[str, object]:
     """The snapshot as a JSON document, with each of the counts as a member of it."""
     document = asdict(replace(snapshot, counts=Counts()))
     del document["counts"]
+    document["certificates"] = [life._asdict() for life in snapshot.certificates]
     document |= snapshot.counts.document()
     return {name: value for name, value in document.items() if name not in HISTOGRAMS}
 

@@ -290,12 +290,12 @@ class ConsumerConfig(SectionKeys):
         """Where a daemon may store its state: the directory of this user, and of the service."""
         return self.state_directory, SERVICE_DIRECTORY
 
-    @property
+    @cached_property
     def network_brokers(self) -> list[Broker]:
         """The brokers that have subscriptions."""
         return [broker for broker in self.brokers if broker.kind == STOMP]
 
-    @property
+    @cached_property
     def doors(self) -> list[Broker]:
         """The addresses where senders reach us over HTTP."""
         return [broker for broker in self.brokers if broker.kind == LISTEN]
@@ -321,7 +321,7 @@ class ConsumerConfig(SectionKeys):
         """The identities of relays for whom a broker vouches."""
         return frozenset(relay for relay in self.trusted_relays if relay.startswith(f"{BROKER}:"))
 
-    @property
+    @cached_property
     def network_subscriptions(self) -> list[SubscriptionConfig]:
         """The subscriptions of the network brokers; by default those of the built-in classes."""
         return [item for item in self.subscription if item.spool is None] or BUILT_IN_SUBSCRIPTIONS

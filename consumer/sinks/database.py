@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 
 from sqlalchemy import Engine
@@ -24,20 +27,27 @@ from sam_pipeline.consumer.core.inbox import (
 from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull, SourceTaken
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sinks.upkeep import LetterLog, ProbeWatch, make_tasks, run_due
+from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.identity import identity_of
-from sam_pipeline.schema.identity.policy import RateLimits
+from sam_pipeline.schema.identity.policy import Policy, RateLimits, load_policy
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.sql.database.engine import clock_offset, name_of, reading, writing
+from sam_pipeline.sql.checks.check import loader_problems
+from sam_pipeline.sql.database.config import database_url, note_on_plain_text
+from sam_pipeline.sql.database.engine import clock_offset, make_engine, name_of, reading, writing
 from sam_pipeline.sql.database.locks import LockHolder, LockSession
 from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
+from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
+from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
-from sam_pipeline.sql.loading.letters.quota import LettersFull
+from sam_pipeline.sql.loading.letters.quota import LetterQuota, LettersFull
 from sam_pipeline.sql.loading.load import Audit, Loader, Loading, MessageReport
 from sam_pipeline.sql.operations import record_operation
 
@@ -60,6 +70,54 @@ GRACE_S = 2.0
 """How long an ended process may seem to hold the name, until the server has ended its session."""
 
 logger = logging.getLogger(__name__)
+
+
+class DatabaseSinks:
+    """Makes the sinks of a process, one for each configuration.
+
+    They remember the records that were accepted lately, by which a new policy is tried.
+    """
+
+    def __init__(self) -> None:
+        self._recent = RecentRecords()
+
+    @contextmanager
+    def opened(
+        self,
+        url: str,
+        config: ConsumerConfig,
+        policy: Policy | None,
+        policy_read: Mapping[str, str],
+        name: str,
+        state: State,
+        attempts: Attempts,
+    ) -> Iterator[DatabaseSink]:
+        """The database, where the name of the consumer is released at the end."""
+        engine = make_engine(url)
+        loader = Loader(
+            engine,
+            Catalogue(engine),
+            config.limits(),
+            Authority(policy, timedelta(days=config.signature_age_days)) if policy else None,
+            LetterQuota(config.dead_letters_per_hour, config.dead_letter_bytes_per_hour, policy),
+            self._recent,
+        )
+        subscriptions = config.network_subscriptions
+        shared = all(subscription.shared for subscription in subscriptions)
+        held = HeldName(engine, config.name, shared) if config.network_brokers else None
+        with closing(DatabaseSink(loader, name, state, attempts, held, policy_read)) as sink:
+            yield sink
+
+    def objections(self, url: str, policy: Policy, file: Path | None) -> Iterator[str]:
+        """Why the policy should not be used yet, judged by the records accepted lately."""
+        engine = make_engine(url)
+        try:
+            if objection := self._recent.objection(policy, engine):
+                yield f"{file}: {objection}"
+        except SqlError as error:
+            logger.warning("the policy was not tried on the records accepted lately: %s", error)
+        finally:
+            engine.dispose()
 
 
 class DatabaseSink:
@@ -186,8 +244,10 @@ class DatabaseSink:
             fold_all(self._engine)
 
     def close(self) -> None:
-        """Log the letters that are not logged yet."""
+        """Log the letters that are not logged yet, and let others have the name."""
         self._letter_log.write_due(everything=True)
+        if self._held is not None:
+            self._held.close()
 
     def _pauses(self, batch: Sequence[Delivery], records: Mapping[str, int]) -> dict[str, float]:
         """For how many seconds to read no more, by broker, or by identity of who gets answers."""
@@ -246,6 +306,48 @@ def _outcome(report: MessageReport) -> MessageOutcome:
     return MessageOutcome(DATABASE, report.rows, report.duplicates, tuple(letters))
 
 
+def database_findings(
+    args: argparse.Namespace, config: ConsumerConfig | None
+) -> Iterator[tuple[bool, str]]:
+    """What `check` reports of the database, or with --files of its URL: whether it is a problem."""
+    try:
+        url = database_url(args)
+        if note := note_on_plain_text(url):
+            yield False, note
+        if not args.files:
+            yield from ((True, problem) for problem in _problems(make_engine(url), config))
+    except ConfigError as error:
+        yield from ((True, problem) for problem in error.problems)
+    except SamError as error:
+        yield True, str(error)
+
+
+def _problems(engine: Engine, config: ConsumerConfig | None) -> Iterator[str]:
+    """Why some messages could not be loaded."""
+    require_compatible(engine)
+    problems = [problem.text for problem in loader_problems(engine)]
+    yield from problems
+    catalogue = Catalogue(engine)
+    for subscription in config.subscription if config else ():
+        name = subscription.message_class
+        view = catalogue.find(name) if name else None
+        if name and view is None:
+            place = f"[consumer] subscription {subscription.destination}"
+            yield f"{place}: class {name}: no such view (see `sam-db class list`)"
+        elif view and view.problem:
+            problem = f"class {view.name}: {view.problem}"
+            if problem not in "\n".join(problems):  # reported with the name of the database
+                yield problem
+    if config and config.policy_file:
+        with suppress(ConfigError):  # reported as a problem of the policy
+            names = load_policy(config.policy_file).class_names
+            known = catalogue.names()
+            for name in sorted(names):
+                if folded(name) not in map(folded, known):
+                    hint = did_you_mean(name, known) or "see `sam-db class list`"
+                    yield f"{config.policy_file}: class {name}: no such view ({hint})"
+
+
 class HeldName:
     """The name of the consumer, which this process holds while it loads into the database.
 
@@ -273,11 +375,24 @@ class HeldName:
         """
         if self._engine.dialect.name == "sqlite":
             return
+        lock = f"sam consumer {self._name}"
         try:
-            self._hold()
+            if self._session is not None and not self._session.is_usable():
+                self.close()
+            if self._session is None:
+                self._session = LockSession(self._engine, self._application)
+            grace = Deadline.after(GRACE_S)
+            while not self._session.try_lock(lock, self._shared):
+                others = self._session.others(lock, self._shared)
+                loaders = [other for other in others if other.may_load]
+                if not loaders or grace.expired:
+                    self._judge(loaders, others)
+                    return
+                time.sleep(POLL_S)
         except DatabaseAway:
             self.close()
             raise
+        self._reported = ""
 
     def close(self) -> None:
         """Let others have the name."""
@@ -285,38 +400,18 @@ class HeldName:
             self._session.close()
             self._session = None
 
-    def _hold(self) -> None:
-        if self._session is not None and not self._session.is_usable():
-            self.close()
-        if self._session is None:
-            self._session = LockSession(self._engine, self._application)
-        lock = f"sam consumer {self._name}"
-        grace = Deadline.after(GRACE_S)
-        while not self._session.try_lock(lock, self._shared):
-            others = self._session.others(lock, self._shared)
-            loaders = [other for other in others if other.may_load]
-            if not loaders:
-                self._warn_of(others)
-                return
-            if grace.expired:
-                self._require_ours(loaders)
-                return
-            time.sleep(POLL_S)
-        self._reported = ""
+    def _judge(self, loaders: Sequence[LockHolder], others: Sequence[LockHolder]) -> None:
+        """Raise SourceTaken if another process loads; warn of others that hold the lock.
 
-    def _require_ours(self, holders: Sequence[LockHolder]) -> None:
-        """Raise SourceTaken unless each of them is an earlier connection of this process.
-
-        If the network failed, the server notices only after a minute that such a one is dead.
+        After a network failure, the server needs up to a minute to drop an earlier connection of
+        this process.
         """
-        for holder in holders:
+        for holder in loaders:
             if holder.application != self._application:
                 problem = f"another sam-consume named {self._name!r} uses this database"
                 advice = "stop it, or configure another name"
                 raise SourceTaken(f"{problem} ({_described(holder)}): {advice}")
-
-    def _warn_of(self, strangers: Sequence[LockHolder]) -> None:
-        text = ", ".join(map(_described, strangers))
+        text = "" if loaders else ", ".join(map(_described, others))
         if text and text != self._reported:
             logger.warning(
                 "continuing, but the name %s can't be held in the database: a login that may not"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from sam_pipeline.consumer.core.inbox import (
     UnloadedRecord,
     answering,
 )
+from sam_pipeline.consumer.core.loop import Sink
 from sam_pipeline.consumer.core.recovery import Attempts
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import BrokersAway, SinkAway, needs_action
@@ -32,6 +33,7 @@ from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
+from sam_pipeline.schema.net.broker_url import SPOOL as SPOOL_URL
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Resolver, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
@@ -72,6 +74,16 @@ MAX_ATTEMPTS = 5
 PROVEN = "login"
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def opened_relay(config: ConsumerConfig, state: State, attempts: Attempts) -> Iterator[Sink]:
+    """The spool or the brokers of a relay."""
+    if config.targets[0].kind == SPOOL_URL:
+        yield SpoolSink(config.targets[0], attempts)
+        return
+    with closing(BrokerSink(config.targets, config, state, attempts)) as brokers:
+        yield brokers
 
 
 class SpoolSink:
@@ -286,7 +298,9 @@ class BrokerLink:
         """Messages that perhaps ended a session, with no other one confirmed since."""
         try:
             while waiting and len(suspects) < MAX_SUSPECTS:
-                batch = _beginning(waiting, pending)
+                sizes = accumulate(len(pending[position].body) for position in waiting[:BATCH])
+                count = sum(size < BATCH_BYTES for size in sizes) + 1
+                batch = waiting[: min(count, BATCH)]
                 settled = set()
                 try:
                     sender = self.connect()
@@ -367,18 +381,6 @@ class BrokerLink:
             except SessionLost as error:
                 loss = error
         raise loss
-
-
-def _beginning(waiting: Sequence[int], pending: Mapping[int, Message]) -> list[int]:
-    """The first positions, for one call."""
-    batch: list[int] = []
-    size = 0
-    for position in islice(waiting, BATCH):
-        batch.append(position)
-        size += len(pending[position].body)
-        if size >= BATCH_BYTES:
-            break
-    return batch
 
 
 def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:

@@ -25,7 +25,7 @@ from sam_pipeline.sql.loading.fold import fold
 from sam_pipeline.sql.loading.letters.store import NewLetter
 from sam_pipeline.sql.loading.load import Loader
 from sam_pipeline.sql.loading.replay import replay_parked
-from sam_pipeline.sql.loading.silence import SilentProbe, is_folded, newest_unfolded, survey
+from sam_pipeline.sql.loading.silence import is_folded, newest_unfolded, survey
 
 EVERY_S = 1.0
 """How often to fold while there is time for it, which bounds the age of current_status."""
@@ -79,7 +79,8 @@ class PeriodicTask:
         """Take a turn if one is due; whether work was done. `news`: there may be new work."""
         if news:
             self._idle_turns = 0
-        if self._is_running or self.clock() < self._next or self._idle_turns == IDLE_TURNS:
+        is_running = self._thread is not None and self._thread.is_alive()
+        if is_running or self.clock() < self._next or self._idle_turns == IDLE_TURNS:
             return False
         if not self.in_background:
             return self._take_turn()
@@ -91,10 +92,6 @@ class PeriodicTask:
         """Wait for the end of a turn in the background."""
         if self._thread is not None:
             self._thread.join()
-
-    @property
-    def _is_running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _take_turn(self) -> bool:
         began = self.clock()
@@ -192,15 +189,13 @@ class ProbeWatch:
             return TurnResult.WAITING
         noted, self._noted = self._noted[0], None
         found = survey(self._engine, noted.until, noted.seconds_since_gaps())
-        silences = tuple(map(_silence_of, found.probes))
+        silences = []
+        for probe in found.probes:
+            flavour, host, metric, vo = probe.name
+            name = f"{host} {flavour} {metric}" + (f" (VO {vo})" if vo else "")
+            silences.append(Silence(PROBE, name, probe.last, probe.limit_s))
         self._state.probe_silences = ProbeSilences(found.silent, silences, found.sites)
         return TurnResult.WAITING
-
-
-def _silence_of(probe: SilentProbe) -> Silence:
-    flavour, host, metric, vo = probe.name
-    name = f"{host} {flavour} {metric}" + (f" (VO {vo})" if vo else "")
-    return Silence(PROBE, name, probe.last, probe.limit_s)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.last_good import LastGood
 from sam_pipeline.consumer.process.listening import Listeners, allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.sources.door.access import Credentials
+from sam_pipeline.consumer.sources.door.access import Credentials, DoorSettings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSettings, SpoolSource
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
@@ -69,8 +69,7 @@ def _door(
     listeners: Listeners,
     credentials: Credentials,
 ) -> Source:
-    from sam_pipeline.consumer.sources.door.intake import DoorSettings  # aiohttp is an extra
-    from sam_pipeline.consumer.sources.door.source import HttpSource
+    from sam_pipeline.consumer.sources.door.source import HttpSource  # aiohttp is an extra
 
     wanted = config.door.max_connections
     allowed = allow_connections(wanted * len(config.doors)) // len(config.doors)

@@ -19,9 +19,9 @@ from sam_pipeline.consumer.core.inbox import DATABASE, BatchRule, Inbox, Message
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.tables import DoorConfig
-from sam_pipeline.consumer.sources.door.access import Access, Credentials
+from sam_pipeline.consumer.sources.door.access import Access, Credentials, DoorSettings
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
-from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
+from sam_pipeline.consumer.sources.door.intake import Intake
 from sam_pipeline.consumer.sources.door.server import DoorServer
 from sam_pipeline.consumer.sources.door.source import OPENAPI, Requests
 from sam_pipeline.schema.messages.decode import decode

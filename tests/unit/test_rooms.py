@@ -104,16 +104,13 @@ consumer.sinks: $CONSUMER consumer.core
 # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
 consumer.sinks.upkeep: $CONSUMER consumer.core $DATABASE sql.loading | sqlalchemy
 consumer.sinks.database: $CONSUMER consumer.core consumer.sinks.upkeep $DATABASE sql.loading
-  sql.operations | sqlalchemy
+  sql.operations sql.checks | sqlalchemy
 consumer.sinks.preview: $CONSUMER $DATABASE sql.loading
 consumer.monitoring: $CONSUMER consumer.core | prometheus_client
 consumer.commands: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
-consumer.commands.run: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
-  consumer.commands.arguments consumer.commands.files $DATABASE sql.loading
 consumer.commands.files: $CONSUMER consumer.sources sql.database
-consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.relay consumer.monitoring
-  consumer.commands.arguments consumer.commands.files $DATABASE sql.loading sql.checks |
-  sqlalchemy
+consumer.commands.check: $CONSUMER consumer.sources consumer.sinks consumer.monitoring
+  consumer.commands.arguments consumer.commands.files sql.database
 consumer.commands.dead_letter: $CONSUMER consumer.commands.arguments $DATABASE sql.loading |
   sqlalchemy
 consumer.commands.find: $CONSUMER $DATABASE sql.loading

@@ -7,16 +7,17 @@ import sys
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.process.listening import is_of_a_page, is_rebound
+from sam_pipeline.consumer.process.listening import Listeners, is_of_a_page, is_rebound
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.answers import (
     FORBIDDEN,
     TOO_MANY,
@@ -24,6 +25,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     try_again,
     unauthorized,
 )
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import ConfigError, how_to_install
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
@@ -32,11 +34,17 @@ from sam_pipeline.schema.identity.identity import (
     token_identity,
 )
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
+from sam_pipeline.schema.identity.tokens import Tokens, load_tokens
 from sam_pipeline.schema.messages.counts import Counts
+from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.certificate import is_proxy, subject_in
+from sam_pipeline.schema.net.tls import server_context
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
+
+if sys.version_info < (3, 13):
+    import _ssl
 
 if TYPE_CHECKING:
     import ssl
@@ -44,7 +52,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from sam_pipeline.schema.identity.tokens import Tokens
 
 MAX_CERTIFICATES = 4096
 """Client certificates whose subjects are cached."""
@@ -84,7 +91,13 @@ class Access:
         secured = request.get_extra_info("ssl_object")
         certificate = secured.getpeercert(binary_form=True) if secured else None
         if certificate and _is_proxy(certificate):
-            certificate = self._user_certificate(verified_chain(secured))
+            chain = verified_chain(secured)
+            depth = next(number for number, one in enumerate(chain) if not is_proxy(one))
+            if depth > (limit := self._credentials.proxy_depth):
+                raise unauthorized(
+                    f"{depth} X.509 proxies in a row; the limit is {limit} (proxy_depth)"
+                )
+            certificate = chain[depth]
         identity = self.identity(authorization, certificate)
         own_address = request.get_extra_info("sockname", ("",))[0]
         host = request.headers.get("Host", "")
@@ -121,18 +134,6 @@ class Access:
             raise unauthorized("unknown token, or the token of another user")
         return token_identity(known)
 
-    def _user_certificate(self, chain: Sequence[bytes]) -> bytes:
-        """The first certificate of a chain that is not a proxy; raises HttpProblem."""
-        depth = next(
-            number for number, certificate in enumerate(chain) if not is_proxy(certificate)
-        )
-        if depth > self._credentials.proxy_depth:
-            limit = self._credentials.proxy_depth
-            raise unauthorized(
-                f"{depth} X.509 proxies in a row; the limit is {limit} (proxy_depth)"
-            )
-        return chain[depth]
-
     def require_permission(self, message: Message, inbox: Inbox) -> None:
         """Raises HttpProblem if the policy refuses whatever its sender says in this class.
 
@@ -155,8 +156,7 @@ def verified_chain(secured: ssl.SSLObject) -> Sequence[bytes]:
     """The certificates of the peer and its signers, the peer's first."""
     if sys.version_info >= (3, 13):
         return secured.get_verified_chain()
-    import _ssl  # the same, before it had a public name
-
+    # The same, before it had a public name.
     chain = secured._sslobj.get_verified_chain()  # type: ignore[attr-defined]
     return [certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain]
 
@@ -190,6 +190,20 @@ class Credentials:
     proxy_depth: int = 0
 
 
+@dataclass(frozen=True)
+class DoorSettings:
+    """What all doors of a consumer share."""
+
+    config: DoorConfig
+    max_message_bytes: int
+    buffer_bytes: int
+    listeners: Listeners
+    credentials: Credentials = field(default_factory=Credentials)
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    """By destination, the headers for messages that lack them."""
+
+
 def load_credentials(config: ConsumerConfig) -> Credentials:
     """The credentials; nothing is read without a door.
 
@@ -200,9 +214,6 @@ def load_credentials(config: ConsumerConfig) -> Credentials:
         return Credentials()
     if find_spec("aiohttp") is None:
         raise ConfigError(how_to_install("aiohttp"))
-    from sam_pipeline.schema.identity.tokens import load_tokens
-    from sam_pipeline.schema.net.tls import server_context  # `import ssl` is slow
-
     door, tls, tokens = config.door, None, None
     problems: list[str] = []
     try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from math import ceil
 
@@ -18,9 +17,7 @@ from sam_pipeline.consumer.core.inbox import (
     MessageOutcome,
 )
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.process.listening import Listeners
-from sam_pipeline.consumer.settings.tables import DoorConfig
-from sam_pipeline.consumer.sources.door.access import Access, Credentials
+from sam_pipeline.consumer.sources.door.access import Access, DoorSettings
 from sam_pipeline.consumer.sources.door.answers import (
     RETRY_WHEN_BACK_S,
     TIMEOUT,
@@ -30,27 +27,10 @@ from sam_pipeline.consumer.sources.door.answers import (
     rejection_of,
     try_again,
 )
-from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
 from sam_pipeline.schema.identity.policy import RateLimits
 from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import DESTINATION, Message, without_claims
-
-
-@dataclass(frozen=True)
-class DoorSettings:
-    """What all doors of a consumer share."""
-
-    config: DoorConfig
-    max_message_bytes: int
-    buffer_bytes: int
-    listeners: Listeners
-    credentials: Credentials = field(default_factory=Credentials)
-    signatures: SignatureCheck = field(default_factory=SignatureCheck)
-    stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    """By destination, the headers for messages that lack them."""
-
 
 Waiting = asyncio.Future[MessageOutcome]
 """A message in the inbox, or in the current batch, whose sender waits."""

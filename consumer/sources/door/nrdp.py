@@ -102,7 +102,13 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     try:
         exchange.intake.require_room()
         content = await exchange.body.form(partial(_recognise, exchange))
-        parameters = _readable(await parameters_in(request, content, errors="surrogateescape"))
+        # All of it in UTF-8, but for the data, which may declare another encoding.
+        parameters = {
+            _replaced(name): value if name in (*_XML_DATA, *_JSON_DATA) else _replaced(value)
+            for name, value in (
+                await parameters_in(request, content, errors="surrogateescape")
+            ).items()
+        }
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
         identity = exchange.sender(parameters.get("token", ""))
@@ -184,14 +190,6 @@ def greeting(parameters: Parameters) -> Reply:
     """The answer to `hello`, by which clients look for NRDP."""
     response = {"status": 0, "message": "OK", "product": PRODUCT, "version": VERSION}
     return _reply(OK, parameters, {"response": response})
-
-
-def _readable(parameters: Parameters) -> Parameters:
-    """Parameters in UTF-8, but for the data, which may declare another encoding."""
-    return {
-        _replaced(name): value if name in (*_XML_DATA, *_JSON_DATA) else _replaced(value)
-        for name, value in parameters.items()
-    }
 
 
 def _replaced(text: str) -> str:

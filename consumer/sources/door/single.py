@@ -116,18 +116,13 @@ def require_records(message: Message) -> None:
     bad = [record for record in records if isinstance(record, BadRecord)]
     if bad and len(bad) == len(records):
         problem = HttpProblem(status, bad[0].text, record=1, reason=bad[0].reason)
-        problem.facts |= _nested_value(bad[0])
+        if bad[0].reason == "nested":
+            for key, value in json.loads(bad[0].raw).items():
+                if isinstance(value, (dict, list)):
+                    shown = json.dumps(value)[:LONGEST_NAME]
+                    problem.facts |= {"key": key[:LONGEST_NAME], "value": shown}
+                    break
         raise problem
-
-
-def _nested_value(record: BadRecord) -> dict[str, str]:
-    """The key and the value that make a JSON record unreadable, if that is why it is."""
-    if record.reason != "nested":
-        return {}
-    for key, value in json.loads(record.raw).items():
-        if isinstance(value, (dict, list)):
-            return {"key": key[:LONGEST_NAME], "value": json.dumps(value)[:LONGEST_NAME]}
-    return {}
 
 
 def _has_record(document: object) -> bool:

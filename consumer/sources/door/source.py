@@ -17,7 +17,7 @@ from sam_pipeline.consumer.core.inbox import Inbox, MessageOutcome
 from sam_pipeline.consumer.core.source import Delays, growing_delays
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import BACKLOG
-from sam_pipeline.consumer.sources.door.access import Access, Strangers
+from sam_pipeline.consumer.sources.door.access import Access, DoorSettings, Strangers
 from sam_pipeline.consumer.sources.door.activemq import post_form
 from sam_pipeline.consumer.sources.door.answers import (
     BUG,
@@ -38,7 +38,7 @@ from sam_pipeline.consumer.sources.door.exchange import (
     Handler,
     response_to,
 )
-from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
+from sam_pipeline.consumer.sources.door.intake import Intake
 from sam_pipeline.consumer.sources.door.nrdp import post_results
 from sam_pipeline.consumer.sources.door.server import DoorServer, TlsEntrance, require_plain_head
 from sam_pipeline.consumer.sources.door.single import post_message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -83,7 +83,14 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
     except OSError as error:
         raise BrokerUnreachable(f"broker {broker}: {error_text(error)}") from error
     families = by_family(ips)
-    while len(families) > 1 and not any(_answers(broker, ip, settings) for ip in families[0]):
+
+    def answers(ip: str) -> bool:
+        with suppress(SessionLost):
+            settings.open_channel(broker, (ip, broker.port)).close()
+            return True
+        return False
+
+    while len(families) > 1 and not any(map(answers, families[0])):
         del families[0]  # the other one leads to the same hosts
     for ip in families[0]:
         try:
@@ -93,15 +100,6 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
             if any(sign in str(loss) for sign in READ_BY_OTHERS):
                 text += "; another process reads it, perhaps on another machine"
             raise (UnsubscribeRefused if loss.by_error else BrokerUnreachable)(text) from loss
-
-
-def _answers(broker: Broker, ip: str, settings: StompSettings) -> bool:
-    """Whether the broker can be reached at an address."""
-    try:
-        settings.open_channel(broker, (ip, broker.port)).close()
-    except SessionLost:
-        return False
-    return True
 
 
 def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str) -> Removal:

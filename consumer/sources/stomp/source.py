@@ -109,8 +109,15 @@ class StompSource:
                 self._problem = problem
             else:
                 for address in addresses:
-                    if self._owners.setdefault(address, self.name) == self.name:
-                        self._ensure_link(address, inbox, stop)
+                    is_ours = self._owners.setdefault(address, self.name) == self.name
+                    known = self._links.get(address)
+                    if is_ours and not (known and known[1].is_alive()):
+                        is_current = partial(self._is_current, address)
+                        link = StompLink(
+                            self._broker, address, self._settings, self._delays, is_current
+                        )
+                        thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
+                        self._links[address] = link, thread
                 alive = {at: link for at, link in self._links.items() if link[1].is_alive()}
                 for address in self._links.keys() - alive.keys():
                     del self._owners[address]
@@ -131,6 +138,13 @@ class StompSource:
         links = [link for link, _ in tuple(self._links.values())]
         return [f"{link.name} ({link.problem})" for link in links if link.problem]
 
+    def _is_current(self, address: Address) -> bool:
+        """Whether the name of the broker still resolves to the address."""
+        try:
+            return address in self._resolve(self._broker.host, self._broker.port)
+        except OSError:  # without an answer, the address may still be right
+            return True
+
     def _resolve(self, host: str, port: int) -> Sequence[Address]:
         """The addresses of the family that is used at present; raises OSError."""
         addresses = self._look_up(host, port)
@@ -138,21 +152,6 @@ class StompSource:
         self._has_choice = len(families) > 1
         chosen = families[-1 if self._passes_over else 0] if families else []
         return [address for address in addresses if address[0] in chosen]
-
-    def _ensure_link(self, address: Address, inbox: Inbox, stop: threading.Event) -> None:
-        """Start a link to the address unless there is one."""
-        if address in self._links and self._links[address][1].is_alive():
-            return
-
-        def is_current() -> bool:
-            try:
-                return address in self._resolve(self._broker.host, self._broker.port)
-            except OSError:  # without an answer, the address may still be right
-                return True
-
-        link = StompLink(self._broker, address, self._settings, self._delays, is_current)
-        thread = start_worker(partial(link.run, inbox, stop), link.name, inbox)
-        self._links[address] = link, thread
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,11 @@ class StompLink:
         """Run sessions until stopped, or until one is lost and the address is not current."""
         delays = self._delays()
         while not stop.is_set():
-            if pause := self._pause():
+            pause = self._settings.pause()
+            if pause and not self._has_delivered:  # a session would make what was never made
+                wanted = [(item.destination, item.shared) for item in self._settings.subscriptions]
+                pause = pause if self._records and self._records.have_all(wanted) else ""
+            if pause:
                 self._loss = pause
                 stop.wait(LEFT_ALONE_S)
                 continue
@@ -278,14 +281,6 @@ class StompLink:
                 self._loss = str(loss)
                 if stop.wait(next(delays)) or not self._is_current():
                     return
-
-    def _pause(self) -> str:
-        """Why a session would only receive messages that can't be stored; empty if it would not."""
-        pause = self._settings.pause()
-        if not pause or self._has_delivered:
-            return pause
-        wanted = [(item.destination, item.shared) for item in self._settings.subscriptions]
-        return pause if self._records and self._records.have_all(wanted) else ""
 
     def _run_session(self, inbox: Inbox, stop: threading.Event) -> None:
         """One session: connect, subscribe, deliver and ack. Raises SessionLost."""

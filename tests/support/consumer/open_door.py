@@ -27,8 +27,7 @@ from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.tables import DoorConfig
-from sam_pipeline.consumer.sources.door.access import Credentials
-from sam_pipeline.consumer.sources.door.intake import DoorSettings
+from sam_pipeline.consumer.sources.door.access import Credentials, DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
