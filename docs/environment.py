@@ -78,7 +78,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
     "sam-publish": {
         **CONFIG_FILES,
         "/var/spool/sam": "the spool that the package makes for the group `sam`",
-        "~/.local/state/sam": "otherwise, the spool and what is remembered of brokers",
+        "~/.local/state/sam": "otherwise the spool, and which brokers work",
     },
     "sam-consume": {
         **CONFIG_FILES,

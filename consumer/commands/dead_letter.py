@@ -118,7 +118,7 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
+    add = partial(add_action, parser.add_subparsers(), epilog=EXAMPLES)
     action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
     _add_selection(action, OPEN, f"print all, not only the newest {LISTED}")
     _add_state(action)

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
+    add = partial(add_action, parser.add_subparsers(), epilog=EXAMPLES)
     for name, handler, text in (
         ("list", run_list, "list the records that each identity sent"),
         ("suggest", run_suggest, "print a policy that allows these records"),

@@ -71,7 +71,7 @@ OF_MADE = ("server", "stored_in", "since")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
+    add = partial(add_action, parser.add_subparsers(), epilog=EXAMPLES)
     text = "list the subscriptions at each broker, and those that are left behind"
     add_targets(add("list", run_list, text))
     action = add("delete", run_delete, "delete subscriptions at their broker")

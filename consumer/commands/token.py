@@ -45,7 +45,7 @@ AFTER_RELOAD = "takes effect when the daemon is reloaded"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    add = partial(add_action, parser.add_subparsers(metavar="ACTION"), epilog=EXAMPLES)
+    add = partial(add_action, parser.add_subparsers(), epilog=EXAMPLES)
     adding = add("add", run_add, "add a token to the file and print it")
     listing = add("list", run_list, "list the names of the tokens")
     removing = add("remove", run_remove, "remove the tokens of a name from the file")

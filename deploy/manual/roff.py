@@ -46,7 +46,7 @@ def inline(markdown: str) -> str:
 
 
 def usage(text: str) -> str:
-    """The term of an option, or a part of a synopsis: what is to be replaced is in italics."""
+    """The term of an option, or a part of a synopsis: placeholders are in italics."""
     words = re.split(r"(-*\w[\w-]*)", text)
     return "".join(
         plain(word)

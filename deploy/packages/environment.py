@@ -114,7 +114,7 @@ def wheels(source: Source, name: str) -> Path:
 
 
 def fetch(source: Source, requirements: Path, output: Path) -> None:
-    """Download what is pinned, and build wheels of what has none, with a pinned setuptools."""
+    """Download the pinned releases, and build missing wheels with a pinned setuptools."""
     pip = [*PIP, "--python", source.python]
     download = [*pip, "download", "--require-hashes", "--no-deps", f"--dest={output}"]
     subprocess.run([*download, f"--requirement={requirements}"], check=True)

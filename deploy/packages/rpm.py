@@ -49,7 +49,7 @@ def write(package: Package, output: Path) -> Path:
 
 
 def listed(package: Package) -> list[str]:
-    """The lines of %files: what is ours, and no directory that others use too."""
+    """The lines of %files: our files, and no directory that other packages also use."""
     configuration = package.configuration()
     lines = ["%defattr(-, root, root)"]
     for path in package.paths():

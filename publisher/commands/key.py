@@ -35,7 +35,7 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(dest="action")
 
     summary = "write a new key to NAME.pem, which only its owner can read"
     make_action = add_action(actions, "make", handle, summary, EXAMPLES)

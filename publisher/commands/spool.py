@@ -92,7 +92,7 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(dest="action")
 
     def add(name: str, summary: str, epilog: str = "") -> Any:
         action = add_action(actions, name, handle, summary, epilog)

@@ -67,7 +67,9 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, add_help=False, **keywords)
 
     def add_subparsers(self, **keywords: Any) -> Any:
-        return super().add_subparsers(**{"prog": self.prog, "required": True, **keywords})
+        return super().add_subparsers(
+            **{"prog": self.prog, "required": True, "metavar": "COMMAND", **keywords}
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
@@ -127,7 +129,7 @@ def program_parser(
     `add_options`, unless another one is named as `MODULE:FUNCTION`.
     """
     parser = CommandParser(prog=program, description=description, epilog=examples)
-    actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LazyCommand)
+    actions = parser.add_subparsers(dest="command", parser_class=LazyCommand)
     actions.groups = commands
     for group in commands.values():
         for name, (module, summary) in group.items():
@@ -173,7 +175,7 @@ def option(*names: str, **keywords: Any) -> AddOption:
 def add_verbs(noun: argparse.ArgumentParser, examples: str, **verbs: Verb) -> None:
     """Add the commands below a noun, by their names."""
     noun.epilog = examples
-    actions = noun.add_subparsers(metavar="COMMAND")
+    actions = noun.add_subparsers()
     for name, verb in verbs.items():
         parser = add_action(actions, name, verb.handler, verb.summary, examples)
         for add in verb.options:

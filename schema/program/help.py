@@ -148,7 +148,7 @@ def command_sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
     """The commands by their groups."""
     for action in subparsers(parser):
         texts = {command.dest: command.help or "" for command in action._choices_actions}
-        groups = getattr(action, "groups", {f"{str(action.metavar).lower()}s": texts})
+        groups = getattr(action, "groups", {"commands": texts})
         for title, names in groups.items():
             yield Section(title, (), [Item(name, texts[name]) for name in names])
 
@@ -161,8 +161,7 @@ def about(parser: argparse.ArgumentParser) -> Iterator[Section]:
 
 
 def _more(parser: argparse.ArgumentParser) -> Section:
-    what = next(subparsers(parser)).metavar
-    return Section("", [f"`{parser.prog} help {what}` describes one of them."])
+    return Section("", [f"`{parser.prog} help COMMAND` describes one of them."])
 
 
 def common_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 def add_options(group: argparse.ArgumentParser) -> None:
     group.epilog = EXAMPLES
-    actions = group.add_subparsers(metavar="ACTION")
+    actions = group.add_subparsers()
     command = add_action(
         actions, "add", run_add, "add an exclusion, and print its id", ADD_EXAMPLES
     )

@@ -77,7 +77,7 @@ class Checked:
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = f"{EXAMPLES}\n{SHOW_EXAMPLES}"
-    actions = command.add_subparsers(metavar="ACTION")
+    actions = command.add_subparsers()
     check = add_action(actions, "check", run_check, "list all problems of profiles", EXAMPLES)
     check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
     check.add_argument(
