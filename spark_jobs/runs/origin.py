@@ -145,8 +145,8 @@ def _all_days(store: Store, period: Period, look_back: int) -> ArchivedDays:
             logger.warning("%s begins with %s: earlier results are not known", store.url, first)
     if missing:
         raise NotArchived(
-            f"{store.url}: {in_ranges(missing)} is not in the archive: `sam-db archive` on the"
-            " database that has the results adds it"
+            f"{store.url}: {in_ranges(missing)} is not in the archive: `sam-db archive write` on"
+            " the database that has the results adds it"
         )
     return ArchivedDays(store.source(), newest, absent)
 

@@ -298,22 +298,17 @@ class _Document:
             if str(getattr(error, "name", "")).lower() == "html":
                 problem = "is HTML: it is another document, or the error of a server"
         elif isinstance(error, ParseError):
-            line = error.position[0]
+            offset = self._expat.ErrorByteIndex - (self._fed - len(self._tail))
+            line, bad = error.position[0], self._tail[offset : offset + 1]
             problem = f"not valid XML: {errors.messages.get(error.code, error)}"
             if error.code in _TRUNCATED:
                 problem = "the file ends here: truncated or empty; fetch it again"
-            elif self._is_other_encoding(error):
+            elif error.code == _INVALID_TOKEN and not bad.isascii():
                 problem = "is not in the encoding that it declares (without one, UTF-8): convert it"
         else:
             return BadInput(f"{self._path}: {error}; nothing was changed")
         where = f"{self._path}, line {self._first_line + line - 1}"
         return BadInput(f"{where}: {problem}; nothing was changed")
-
-    def _is_other_encoding(self, error: ParseError) -> bool:
-        """Whether an invalid token is a byte that the encoding does not have."""
-        offset = self._expat.ErrorByteIndex - (self._fed - len(self._tail))
-        bad = self._tail[offset : offset + 1]
-        return error.code == _INVALID_TOKEN and not bad.isascii()
 
 
 def text_of(element: Element, name: str) -> str:
