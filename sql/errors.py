@@ -364,9 +364,13 @@ def away(error: Exception, database: str) -> SqlError:
     state = sqlstate(error)
     if _NO_DATABASE.search(text):
         return DatabaseMissing(f"{database}: {text}")
-    # Of several hosts, each has a line.
-    reasons = [] if state else str(orig).splitlines()
-    refused = [line for line in reasons if _is_refusal(line)]
+    # Of several hosts, each has a line. A server refuses us, or libpq for the lack of a password.
+    refused = [
+        line
+        for line in ([] if state else str(orig).splitlines())
+        if "no password supplied" in line
+        or (_SENT_BY_SERVER.search(line) and not _PASSES.search(line))
+    ]
     if refused or state == PERMISSION_DENIED:
         return DatabaseRefused(f"{database}: {(refused or [text])[0].strip()}")
     file_is_full = isinstance(orig, sqlite3.Error) and _sqlite_name(orig) == "SQLITE_FULL"
@@ -375,13 +379,6 @@ def away(error: Exception, database: str) -> SqlError:
     if state.startswith(EXHAUSTED) and state != TOO_MANY_CONNECTIONS:
         return DatabaseExhausted(f"{database}: {text}")
     return DatabaseAway(f"{database}: {text}")
-
-
-def _is_refusal(line: str) -> bool:
-    """Whether this is why a server, or libpq for the lack of a password, refuses a connection."""
-    if "no password supplied" in line:
-        return True
-    return bool(_SENT_BY_SERVER.search(line)) and not _PASSES.search(line)
 
 
 def _of_driver(error: Exception) -> BaseException:

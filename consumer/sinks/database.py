@@ -40,6 +40,7 @@ from sam_pipeline.sql.checks.check import loader_problems
 from sam_pipeline.sql.database.config import database_url, note_on_plain_text
 from sam_pipeline.sql.database.engine import clock_offset, make_engine, name_of, reading, writing
 from sam_pipeline.sql.database.locks import LockHolder, LockSession
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
@@ -49,7 +50,6 @@ from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, LettersFull
 from sam_pipeline.sql.loading.load import Audit, Loader, Loading, MessageReport
-from sam_pipeline.sql.operations import record_operation
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""

@@ -21,11 +21,10 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.sql.database.partitions import days_until
 from sam_pipeline.sql.errors import SqlError
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN
-from sam_pipeline.sql.loading.fold import fold
+from sam_pipeline.sql.loading.fold import fold, is_folded, newest_unfolded, survey
 from sam_pipeline.sql.loading.letters.store import NewLetter
 from sam_pipeline.sql.loading.load import Loader
 from sam_pipeline.sql.loading.replay import replay_parked
-from sam_pipeline.sql.loading.silence import is_folded, newest_unfolded, survey
 
 EVERY_S = 1.0
 """How often to fold while there is time for it, which bounds the age of current_status."""

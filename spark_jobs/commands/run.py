@@ -29,10 +29,10 @@ from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes
-from sam_pipeline.sql.operations import record_operation
-from sam_pipeline.sql.topology.unknown_names import without_endpoints
+from sam_pipeline.sql.topology.downtime import without_endpoints
 
 EXAMPLES = """\
 examples:

@@ -25,8 +25,8 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S, as_day, day_start, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
-from sam_pipeline.sql.operations import record_operation
-from sam_pipeline.sql.topology.unknown_names import not_in_topology
+from sam_pipeline.sql.database.operations import record_operation
+from sam_pipeline.sql.topology.downtime import not_in_topology
 
 _INSERT = text(
     "INSERT INTO exclusion (kind, monitoring_host, metric_name, site, service_flavour, host_name,"

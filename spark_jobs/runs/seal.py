@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_reports,
 )
 from sam_pipeline.spark_jobs.runs.record import stored_time
-from sam_pipeline.sql.operations import record_operation
+from sam_pipeline.sql.database.operations import record_operation
 
 # PostgreSQL. The login must not be able to change these tables by itself.
 _SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now, :os_login)"

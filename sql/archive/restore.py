@@ -33,12 +33,12 @@ from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Mani
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.archive.verify import problems_of_files
 from sam_pipeline.sql.database.engine import load_transaction, reading, writing
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.errors import ArchiveDamaged, StatementFailed
 from sam_pipeline.sql.loading.batch import MAX_RECORDS, Batch, PendingRow, ViewBatch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
-from sam_pipeline.sql.operations import record_operation
 
 _COLUMNS = {
     "classification": "classification",

@@ -23,11 +23,12 @@ from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
 from sam_pipeline.sql.database.script import create_statements, run_script
 from sam_pipeline.sql.database.statements import TABLES, settle
-from sam_pipeline.sql.database.version import require_wanted
+from sam_pipeline.sql.database.version import require_compatible, wanted_version
 from sam_pipeline.sql.errors import (
     DATABASE_ERRORS,
     Kind,
     RepairRefused,
+    SchemaMismatch,
     kind_of,
     message_of,
     sqlstate,
@@ -99,43 +100,43 @@ def repair(engine: Engine) -> Repair:
         DatabaseRefused: the user may not act as the owner of the schema.
         DatabaseAway: the database is unavailable.
     """
-    require_wanted(engine)
+    schema = require_compatible(engine)
+    if not schema.is_wanted:
+        text = f"{name_of(engine)}: {schema}; only programs of that version repair it"
+        raise SchemaMismatch(text, schema.version, wanted_version())
+    done: list[str] = []
     with writing(engine) as connection:
-        if connection.dialect.name == "sqlite":
-            created = _recreate_different(
-                connection, present_objects(connection), wanted_objects(connection)
-            )
-            created += _settled(connection)
-            return Repair(created, prefixed(name_of(engine), schema_problems(connection)))
-        roles.lock_schema(connection)
-        roles.become_owner(connection)
+        is_postgresql = connection.dialect.name == "postgresql"
+        if is_postgresql:
+            roles.lock_schema(connection)
+            roles.become_owner(connection)
         before, ours = present_objects(connection), wanted_objects(connection)
-        roles.warn_of_missing_roles(connection)
-        # Changing owners takes the rights of the login itself, not those of the owner.
-        connection.execute(text("SET LOCAL ROLE NONE"))
-        done: list[str] = []
-        owner, _, objects = misplaced_objects(connection, ours)
-        for kind, name, other in [] if owner in roles.missing_roles(connection) else objects:
-            with _attempt(connection, f"{kind} {name}"):
-                run_script(connection, f"ALTER {kind} {name} OWNER TO {owner}")
-                done.append(f"changed the owner of {kind} {name} from {other} to {owner}")
-        roles.become_owner(connection)
-        # A function may call one that is created after it.
-        connection.execute(text("SET LOCAL check_function_bodies = off"))
-        done += _recreate_different(connection, before, ours)
-        done += _correct_grants(connection, before, ours)
-        done += _settled(connection)
+        if is_postgresql:
+            roles.warn_of_missing_roles(connection)
+            # Changing owners takes the rights of the login itself, not those of the owner.
+            run_script(connection, "SET LOCAL ROLE NONE")
+            owner, _, objects = misplaced_objects(connection, ours)
+            for kind, name, other in [] if owner in roles.missing_roles(connection) else objects:
+                with _attempt(connection, f"{kind} {name}"):
+                    run_script(connection, f"ALTER {kind} {name} OWNER TO {owner}")
+                    done.append(f"changed the owner of {kind} {name} from {other} to {owner}")
+            roles.become_owner(connection)
+            # A function may call one that is created after it.
+            run_script(connection, "SET LOCAL check_function_bodies = off")
+        created: list[Key] = []
+        for difference in differences(before, ours):
+            key = (difference.kind, difference.name)
+            if difference.kind in RECREATABLE and key not in created:
+                with _attempt(connection, str(difference)):
+                    created += _recreate(connection, key, ours)
+        done += [f"created {kind} {name}" for kind, name in created]
+        if is_postgresql:
+            done += _correct_grants(connection, before, ours)
+        for table in TABLES:  # usually it is known already which statements hold
+            with _attempt(connection, f"table {table.name}"):
+                if number := settle(connection, table):
+                    done.append(f"{table.view}: {number} other statements hold")
         return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
-
-
-def _settled(connection: Connection) -> list[str]:
-    """Find out which statements hold; usually that is known already."""
-    done = []
-    for table in TABLES:
-        with _attempt(connection, f"table {table.name}"):
-            if number := settle(connection, table):
-                done.append(f"{table.view}: {number} other statements hold")
-    return done
 
 
 @contextmanager
@@ -150,23 +151,14 @@ def _attempt(connection: Connection, subject: str) -> Iterator[None]:
         logger.warning("%s: %s", subject, message_of(error))
 
 
-def _recreate_different(connection: Connection, before: Objects, ours: Objects) -> list[str]:
-    created: list[Key] = []
-    for difference in differences(before, ours):
-        key = (difference.kind, difference.name)
-        if difference.kind in RECREATABLE and key not in created:
-            with _attempt(connection, str(difference)):
-                created += _recreate(connection, key, ours)
-    return [f"created {kind} {name}" for kind, name in created]
-
-
 def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
     """Recreate an object, and our objects that depend on it if it must be dropped first.
 
     Returns the keys of all recreated objects. Raises RepairRefused if other objects depend on it.
     """
     kind, name = key
-    statement = _create_statement(connection, key)
+    statements = create_statements(connection.dialect.name)
+    statement = statements[kind, name.partition("(")[0]]  # without arguments
     is_sqlite = connection.dialect.name == "sqlite"
     if is_sqlite or kind == "trigger":
         triggers: Sequence[str] = ()
@@ -194,15 +186,9 @@ def _recreate(connection: Connection, key: Key, ours: Objects) -> list[Key]:
     recreated = [our_key for our_key in ours if our_key in dependents]
     for our_key in reversed(recreated):
         run_script(connection, f"DROP {' '.join(our_key)}")
-    for our_key in recreated:
-        run_script(connection, _create_statement(connection, our_key))
+    for kind, name in recreated:
+        run_script(connection, statements[kind, name.partition("(")[0]])
     return recreated
-
-
-def _create_statement(connection: Connection, key: Key) -> str:
-    kind, name = key
-    name_without_arguments = name.partition("(")[0]
-    return create_statements(connection.dialect.name)[kind, name_without_arguments]
 
 
 def _correct_grants(connection: Connection, before: Objects, ours: Objects) -> list[str]:

@@ -21,9 +21,9 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.operations import RecordedOperation, broken_links, operations
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import OperationsChanged
-from sam_pipeline.sql.operations import RecordedOperation, broken_links, operations
 
 LISTED = 50
 COLUMNS = ("id", "time", "database login", "login", "command", "arguments")

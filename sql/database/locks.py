@@ -74,47 +74,33 @@ def one_at_a_time(
         DatabaseAway: the database cannot be reached.
     """
     if engine.dialect.name == "sqlite":
-        with _file_lock(engine, ", ".join(locks), file, waiting):
+        path = f"{engine.get_execution_options()['sam_file']}-{file}"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _wait(
+                ", ".join(locks),
+                lambda: flock_at_once(lock),
+                lambda: os.pread(lock, 200, 0).decode(),
+                waiting,
+            )
+            os.ftruncate(lock, 0)
+            now = format_time(datetime.now(UTC))
+            os.pwrite(lock, f"process {os.getpid()} of {login_name()}, since {now}".encode(), 0)
             yield
-    else:
-        with _session_lock(engine, locks, program, waiting):
-            yield
+        finally:
+            os.close(lock)
+        return
 
-
-@contextmanager
-def _session_lock(
-    engine: Engine, locks: Mapping[str, str], program: str, waiting: Waiting
-) -> Iterator[None]:
     def holder(name: str) -> str:
         other = next(iter(session.others(name)), None)
         if other is None or other.since is None:
             return ""
-        since = format_time(other.since)
-        return f"process {other.process} of {other.login}, since {since}"
+        return f"process {other.process} of {other.login}, since {format_time(other.since)}"
 
     with closing(LockSession(engine, f"{program} {os.getpid()}")) as session:
         for label, name in locks.items():
             _wait(label, partial(session.try_lock, name), partial(holder, name), waiting)
         yield
-
-
-@contextmanager
-def _file_lock(engine: Engine, label: str, file_end: str, waiting: Waiting) -> Iterator[None]:
-    path = f"{engine.get_execution_options()['sam_file']}-{file_end}"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        _wait(
-            label,
-            lambda: flock_at_once(file),
-            lambda: os.pread(file, 200, 0).decode(),
-            waiting,
-        )
-        os.ftruncate(file, 0)
-        now = format_time(datetime.now(UTC))
-        os.pwrite(file, f"process {os.getpid()} of {login_name()}, since {now}".encode(), 0)
-        yield
-    finally:
-        os.close(file)
 
 
 def _wait(

@@ -6,13 +6,16 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
+from textwrap import indent
 
 from sqlalchemy import Connection
 
 HERE = Path(__file__).parents[1]
 
 _CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
+_COMMENT = re.compile(r"^COMMENT ON .*?;$", re.MULTILINE | re.DOTALL)
 _REPLACEABLE = re.compile(r"CREATE (VIEW|FUNCTION|TRIGGER) (\w+)(?:.*? ON (\w+))?", re.DOTALL)
 
 
@@ -22,10 +25,16 @@ def run_present_state(connection: Connection) -> None:
         run_script(connection, script)
 
 
-def present_state(dialect: str) -> list[str]:
-    """The scripts that create all objects of the newest version, in order."""
-    files = sorted((HERE / dialect).glob("*.sql"))
-    return [file.read_text(encoding="utf-8") for file in files]
+def present_state(dialect: str, room: Path = HERE) -> list[str]:
+    """The scripts that create all objects of the newest version, in order.
+
+    Those in `both` are for both dialects; SQLite has no COMMENT statement.
+    """
+    files = [*(room / dialect).glob("*.sql"), *(room / "both").glob("*.sql")]
+    scripts = [file.read_text(encoding="utf-8") for file in sorted(files, key=attrgetter("name"))]
+    if dialect == "postgresql":
+        return scripts
+    return [_COMMENT.sub(lambda found: indent(found[0], "-- "), script) for script in scripts]
 
 
 @cache

@@ -13,20 +13,16 @@ _LAST = """
     statement_id DESC
 """
 
-HISTORIES = {
-    "serviceEndpoint": "endpoint_statement",
-    "siteGroup": "group_statement",
-    "siteContact": "contact_statement",
-    "downtime": "downtime_statement",
-}
-"""The views of everything that was said, by class."""
-
 
 class StatementTable(NamedTuple):
-    """The table of a class; reports read `facts` of a row that counts from `start` until `end`."""
+    """The table of a class, and the view `history` of everything that was said.
+
+    Reports read the `facts` of a row that counts from `start` until `end`.
+    """
 
     view: str
     name: str
+    history: str
     keys: Sequence[str]
     start: str = ""
     end: str = ""
@@ -41,6 +37,7 @@ TABLES = (
     StatementTable(
         "serviceEndpoint",
         "endpoint_membership",
+        "endpoint_statement",
         ("site_id", "endpoint_id", "vo_id", "valid_from"),
         "valid_from",
         "valid_to",
@@ -49,21 +46,24 @@ TABLES = (
     StatementTable(
         "siteGroup",
         "site_group_member",
+        "group_statement",
         ("site_id", "site_group_id", "valid_from"),
         "valid_from",
         "valid_to",
         ("weight",),
     ),
-    StatementTable("siteContact", "site_contact", ("site_id",)),
+    StatementTable("siteContact", "site_contact", "contact_statement", ("site_id",)),
     StatementTable(
         "downtime",
         "announced_downtime",
+        "downtime_statement",
         ("site_id", "host_id", "service_flavour_id", "start_key", "downtime_id"),
         "start_time",
         "end_time",
         ("classification", "severity", "description"),
     ),
 )
+HISTORIES = {table.view: table.history for table in TABLES}
 
 
 def settle(connection: Connection, table: StatementTable, condition: str = "true") -> int:

@@ -92,19 +92,6 @@ def require_compatible(engine: Engine) -> Schema:
         return Schema(*followed.row)
 
 
-def require_wanted(engine: Engine) -> None:
-    """Make sure that the schema has the version that this program wants, as for a repair.
-
-    Raises:
-        SchemaMismatch: it has another version, or the database has none.
-        DatabaseAway: it is unavailable.
-    """
-    schema = require_compatible(engine)
-    if not schema.is_wanted:
-        text = f"{name_of(engine)}: {schema}; only programs of that version repair it"
-        raise SchemaMismatch(text, schema.version, wanted_version())
-
-
 def follow_schema(engine: Engine) -> FollowedSchema:
     """Let every transaction of the engine look at the schema when it begins.
 

@@ -35,7 +35,7 @@ from sam_pipeline.sql.errors import (
 from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.topology.unknown_names import without_endpoints
+from sam_pipeline.sql.topology.downtime import without_endpoints
 from sam_pipeline.sql.topology.view_rows import (
     HAND,
     HOLDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -158,7 +158,7 @@ class Authority:
         answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
         if any(None in own for own in answers.values()):
             new = set(chain.from_iterable(questions.values())) - self._answers.keys()
-            self._answer_all([Question(*question) for question in new], now.date(), connected)
+            self.answer([Question(*question) for question in new], now.date(), connected)
             answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
             for question in new:
                 if sum(map(len, question)) > LONGEST_QUESTION:
@@ -168,39 +168,26 @@ class Authority:
             if answers[name].count(_ALLOWED) < len(part.rows):
                 _refuse(batch, part, answers[name], self.policy.enforces)
             if part.view.known is DOWNTIME:
-                part.rows = [self._announced(part.view, row) for row in part.rows]
-
-    def _announced(self, view: ClassView, pending: PendingRow) -> PendingRow:
-        """A downtime, announced at its timestamp if its publisher may say so."""
-        publisher = self.policy.publisher_of(pending.publisher)
-        [column] = [name for name in view.statement_columns if name != SOURCE] or [""]
-        if not (publisher and publisher.backdates and column and "timestamp" in pending.row.values):
-            return pending
-        values = {**pending.row.values, column: pending.row.values["timestamp"]}
-        return pending._replace(row=pending.row._replace(values=values))
-
-    def refusals(
-        self,
-        questions: Iterable[Question],
-        now: datetime,
-        connected: Callable[[], AbstractContextManager[Connection]],
-    ) -> dict[Question, str]:
-        """Why records would be refused, by the questions about them."""
-        asked = list(questions)
-        self._answer_all(asked, now.date(), connected)
-        answers = ((question, self._answers[question]) for question in asked)
-        return {question: answer.text for question, answer in answers if answer is not _ALLOWED}
+                # It was announced at its timestamp, if its publisher may say so.
+                columns = [name for name in part.view.statement_columns if name != SOURCE]
+                for at, (*_, identity, row) in enumerate(part.rows):
+                    publisher = self.policy.publisher_of(identity)
+                    said_at = row.values.get("timestamp")
+                    if columns and said_at and publisher and publisher.backdates:
+                        values = {**row.values, columns[0]: said_at}
+                        part.rows[at] = part.rows[at]._replace(row=row._replace(values=values))
 
     def verified(self, message: Message, received_at: datetime) -> Message:
         """A message that a source refused for its signature, verified by the present policy."""
         return arrived(message, self.policy, received_at, self._signature_age).message
 
-    def _answer_all(
+    def answer(
         self,
-        questions: Iterable[Question],
+        questions: Collection[Question],
         today: date,
         connected: Callable[[], AbstractContextManager[Connection]],
-    ) -> None:
+    ) -> dict[Question, str]:
+        """Answer these questions, and remember the answers; returns why records are refused."""
         names = {question.host.lower() for question in questions} - self._memberships.keys()
         if hosts := {name for name in names if 0 < len(name) <= LONGEST_HOST}:
             with connected() as connection:
@@ -209,8 +196,10 @@ class Authority:
                     _SITES, {"hosts": sorted(hosts)}
                 ):
                     self._memberships[host].append(HostMembership.during(site, start_s, end_s))
-        for question in questions:
-            self._answers[question] = self._answer(question, today)
+        answers = {question: self._answer(question, today) for question in questions}
+        for question, answer in answers.items():
+            self._answers[question] = answer
+        return {question: one.text for question, one in answers.items() if one is not _ALLOWED}
 
     def _answer(self, question: Question, today: date) -> _Answer:
         identity = question.identity
@@ -286,7 +275,7 @@ class RecentRecords:
             return ""
         with self._lock:
             records = self._periods[0] + self._periods[1]
-        why = Authority(policy).refusals(records, datetime.now(UTC), partial(reading, engine))
+        why = Authority(policy).answer(records, datetime.now(UTC).date(), partial(reading, engine))
         share = sum(records[question] for question in why) / max(records.total(), 1)
         if share <= MOST_REFUSED:
             return ""

@@ -3,11 +3,19 @@
 A batch only queues its changes for this: on PostgreSQL because batches that update the same rows
 would wait for each other, on SQLite because a set costs a fraction of single rows. The loaders fold
 the queued changes in about once a second. On SQLite the views also show those not yet folded.
+
+Folds also learn how long a probe may be silent. `survey` finds the silent ones; it reads the
+statuses in parts, so that no query takes long, however many probes there are.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Engine, text
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, Row, bindparam, text
 
 from sam_pipeline.sql.database.engine import load_transaction, reading, writing
 
@@ -25,6 +33,36 @@ _NUMBER_DAYS = text("""
     UPDATE changed_day SET change_no = :number, results_no = coalesce(results_no, :number)
     WHERE change_no IS NULL
 """)
+
+FORGOTTEN_AFTER = timedelta(days=7)
+"""A probe without a result for so long is not expected any more."""
+PART = 100_000
+"""The statuses that one query looks at."""
+MAX_NAMED = 100
+"""The limit on silent probes that are named; all are counted."""
+MAX_SITES = 5000
+
+_FOLD_STATE = text("SELECT oldest, newest, last_status FROM fold_state")
+_SITES = text(f"SELECT site FROM watched_site ORDER BY site LIMIT {MAX_SITES}")
+_SITE_PROBES = text("""
+    SELECT site, max(measured_at) AS measured_at FROM site_probe
+    WHERE status_id > :after AND status_id <= :up_to
+    GROUP BY site
+""")
+_SILENT = """
+    SELECT status_id, measured_at, limit_s, count(*) OVER () AS n FROM watched_probe
+    WHERE status_id > :after AND status_id <= :up_to
+        AND measured_at > :forgotten
+        AND silent_at < :until
+        {gaps}
+    ORDER BY measured_at DESC
+    LIMIT :named
+"""
+_NAMES = text("""
+    SELECT status_id, service_flavour, host_name, metric_name, vo FROM probe_name
+    WHERE status_id IN :numbers
+""").bindparams(bindparam("numbers", expanding=True))
+_GAP = "AND NOT (limit_s > {since:f} AND limit_s < {tolerated:f})"
 
 
 def fold(engine: Engine) -> int:
@@ -70,3 +108,93 @@ def take_changes(connection: Connection) -> int:
     number = int(connection.execute(_NEXT_NUMBER).scalar_one())
     connection.execute(_NUMBER_DAYS, {"number": number})
     return number
+
+
+class ProbeName(NamedTuple):
+    """A metric of an endpoint, as seen by one VO."""
+
+    service_flavour: str
+    host_name: str
+    metric_name: str
+    vo: str
+
+
+class SilentProbe(NamedTuple):
+    """A probe whose next result is overdue."""
+
+    name: ProbeName
+    last: datetime
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the database says about silence at one moment."""
+
+    silent: int
+    """The number of silent probes."""
+    probes: Sequence[SilentProbe]
+    """The first MAX_NAMED of them, those that fell silent last first."""
+    sites: Mapping[str, datetime | None]
+    """The time of the newest result of each site that should report."""
+
+
+def newest_unfolded(engine: Engine) -> int:
+    """The number of the newest results that are not folded yet, or 0; raises DatabaseAway."""
+    with reading(engine) as connection:
+        return connection.execute(_FOLD_STATE).one().newest or 0
+
+
+def is_folded(engine: Engine, number: int) -> bool:
+    """Whether all results up to a number of `newest_unfolded` are folded; raises DatabaseAway."""
+    with reading(engine) as connection:
+        oldest = connection.execute(_FOLD_STATE).one().oldest
+    return oldest is None or oldest > number
+
+
+def survey(engine: Engine, until: datetime, gaps: Sequence[tuple[float, float]]) -> Survey:
+    """Find the probes that are silent at a moment, up to which everything sent was stored.
+
+    `gaps`: times in which nothing could be received: how many seconds before `until` each ended,
+    and the limit from which on it is too short to matter.
+
+    Raises:
+        DatabaseAway: it is unavailable.
+    """
+    is_sqlite = engine.dialect.name == "sqlite"
+
+    def stored(moment: datetime) -> object:
+        return moment.timestamp() if is_sqlite else moment
+
+    def read_time(value: object) -> datetime:
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
+        return datetime.fromtimestamp(float(str(value)), UTC)
+
+    conditions = [_GAP.format(since=since, tolerated=tolerated) for since, tolerated in gaps]
+    query = text(_SILENT.format(gaps=" ".join(conditions)))
+    times = {"until": stored(until), "forgotten": stored(until - FORGOTTEN_AFTER)}
+    with reading(engine) as connection:
+        last = connection.execute(_FOLD_STATE).one().last_status or 0
+        sites: dict[str, datetime | None] = dict.fromkeys(connection.execute(_SITES).scalars())
+    count, rows = 0, list[Row[Any]]()
+    for after in range(0, last, PART):
+        bounds = {"after": after, "up_to": after + PART}
+        with reading(engine) as connection:
+            part = connection.execute(query, {**bounds, **times, "named": MAX_NAMED}).all()
+            newest = connection.execute(_SITE_PROBES, bounds).all()
+        count += part[0].n if part else 0
+        rows += part
+        for site, measured_at in newest:
+            if site in sites and measured_at is not None:
+                moment = read_time(measured_at)
+                sites[site] = max(sites[site] or moment, moment)
+    rows = sorted(rows, key=lambda row: row.measured_at, reverse=True)[:MAX_NAMED]
+    with reading(engine) as connection:
+        numbers = [row.status_id for row in rows]
+        found = connection.execute(_NAMES, {"numbers": numbers})
+        names = {row.status_id: ProbeName(*row[1:]) for row in found}
+    probes = [
+        SilentProbe(names[row.status_id], read_time(row.measured_at), row.limit_s) for row in rows
+    ]
+    return Survey(count, probes, sites)

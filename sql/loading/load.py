@@ -238,11 +238,18 @@ class Loading:
 
         The last one stores all failures, so that those of one message become dead letters together.
         """
+
+        def insert(piece: Batch, connection: Connection) -> Inserted:
+            """Insert some of the rows, of which no message is complete yet."""
+            part = insert_batch(connection, piece, bool(self.report))
+            self._write_audit(connection, slice(0), part.counts, part.accepted, Counter())
+            return part
+
         loader, inserted = self.loader, list[Inserted]()
         *pieces, last = split_batch(batch)
         for piece in pieces:
             yield from self._partitions(piece)
-            inserted.append(self._transaction(piece, self._insert))
+            inserted.append(self._transaction(piece, insert))
             yield Commit(inserted[-1].counts)
         yield from self._partitions(last)
         commit, used = self._transaction(last, partial(self._finish, inserted))
@@ -270,12 +277,6 @@ class Loading:
             return action(piece, connection)
 
         return load_transaction(self.loader.engine, run)
-
-    def _insert(self, piece: Batch, connection: Connection) -> Inserted:
-        """Insert some of the rows of a batch, of which no message is complete yet."""
-        inserted = insert_batch(connection, piece, bool(self.report))
-        self._write_audit(connection, slice(0), inserted.counts, inserted.accepted, Counter())
-        return inserted
 
     def _finish(
         self, earlier: Sequence[Inserted], batch: Batch, connection: Connection

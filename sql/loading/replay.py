@@ -24,6 +24,7 @@ from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, MARKS, SIGNATURE
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import load_transaction, reading
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
@@ -45,8 +46,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     stored_time,
 )
 from sam_pipeline.sql.loading.letters.store import collapsed, letters_of, store_dead_letters
-from sam_pipeline.sql.loading.load import decode_batch
-from sam_pipeline.sql.operations import record_operation
+from sam_pipeline.sql.loading.load import Loader, decode_batch
 
 LOADED, REPLACED, FAILED, SKIPPED = "loaded", "replaced", "failed", "skipped"
 
@@ -132,9 +132,9 @@ def replay_dead_letters(
     Raises:
         DatabaseAway: the outcomes already yielded stay committed.
     """
-    catalogue = Catalogue(engine)
+    loader = Loader(engine, Catalogue(engine), limits, authority)
     for portion in _portions(engine, sorted(set(ids)), MAX_BYTES):
-        yield from _replay_portion(engine, catalogue, portion, now(), limits, authority)
+        yield from _replay_portion(loader, portion, now())
 
 
 def replay_parked(
@@ -152,21 +152,18 @@ def replay_parked(
 
     def load(ids: Sequence[int]) -> int:
         """How many of them need no further attempt."""
-        outcomes = _replay_portion(
-            engine, catalogue, ids, now(), limits, authority, skip_locked=True
-        )
         return sum(
             outcome.outcome in (LOADED, REPLACED) or outcome.reason != CLASS_BROKEN
-            for outcome in outcomes
+            for outcome in _replay_portion(loader, ids, now(), skip_locked=True)
         )
 
     with reading(engine) as connection:
         class_names = connection.execute(_PARKED_CLASSES).scalars().all()
     if not class_names:
         return Parked(0, any=False)
-    catalogue = Catalogue(engine)
+    loader = Loader(engine, Catalogue(engine), limits, authority)
     for class_name, spellings in groupby(sorted(class_names, key=folded), folded):
-        view = catalogue.find(class_name)
+        view = loader.catalogue.find(class_name)
         if view is None or view.problem:
             continue
         names = list(spellings)
@@ -197,13 +194,7 @@ def _portions(engine: Engine, ids: Sequence[int], max_bytes: int) -> Iterator[li
 
 
 def _replay_portion(
-    engine: Engine,
-    catalogue: Catalogue,
-    ids: Sequence[int],
-    now: datetime,
-    limits: Limits,
-    authority: Authority | None,
-    skip_locked: bool = False,
+    loader: Loader, ids: Sequence[int], now: datetime, skip_locked: bool = False
 ) -> list[Replayed]:
     """Load letters again in one transaction.
 
@@ -212,14 +203,14 @@ def _replay_portion(
     """
     if not ids:
         return []
-    catalogue.forget()  # the view may have been repaired since
-    if authority is not None:
-        authority.forget()
+    loader.catalogue.forget()  # the view may have been repaired since
+    if loader.authority is not None:
+        loader.authority.forget()
     rest: tuple[Batch, list[RecordFailure]] | None = None
 
     def action(connection: Connection) -> list[Replayed]:
         contents = lock_dead_letters(connection, ids, skip_locked)
-        attempt = _Attempt(connection, catalogue, now, limits, authority, rest)
+        attempt = _Attempt(connection, loader, now, rest)
         outcomes, open_letters = [], []
         for item in contents:
             letter = item.letter
@@ -238,14 +229,13 @@ def _replay_portion(
         return sorted(outcomes, key=lambda outcome: outcome.dead_letter_id)
 
     try:
-        return load_transaction(engine, action)
+        return load_transaction(loader.engine, action)
     except _TooLarge as too_large:
         if len(ids) > 1:
-            more = (now, limits, authority, skip_locked)
             half = len(ids) // 2
             return [
-                *_replay_portion(engine, catalogue, ids[:half], *more),
-                *_replay_portion(engine, catalogue, ids[half:], *more),
+                *_replay_portion(loader, ids[:half], now, skip_locked),
+                *_replay_portion(loader, ids[half:], now, skip_locked),
             ]
         *pieces, last = too_large.pieces
     failures: list[RecordFailure] = []
@@ -256,10 +246,10 @@ def _replay_portion(
             is_open = bool(contents) and contents[0].letter.state == OPEN
             return insert_batch(connection, piece).failures if is_open else ()
 
-        catalogue.partitions.make(piece.days)
-        failures += load_transaction(engine, insert_piece)
+        loader.catalogue.partitions.make(piece.days)
+        failures += load_transaction(loader.engine, insert_piece)
     rest = (last, failures)
-    return load_transaction(engine, action)
+    return load_transaction(loader.engine, action)
 
 
 class _TooLarge(Exception):
@@ -278,19 +268,22 @@ class _Attempt:
     """
 
     connection: Connection
-    catalogue: Catalogue
+    loader: Loader
     now: datetime
-    limits: Limits
-    authority: Authority | None
     rest: tuple[Batch, list[RecordFailure]] | None
     attempts_left: int = ATTEMPTS
 
     def replay(self, contents: Sequence[DeadLetterContent]) -> list[Replayed]:
         """Load the letters, and store the outcome of each."""
-        pairs: list[tuple[Message, DeadLetter]] = []
+        authority, pairs = self.loader.authority, list[tuple[Message, DeadLetter]]()
         for content in contents:
-            letter = content.letter
-            headers = {**self._verified(content).headers, MESSAGE_ID: letter.message_id}
+            letter, message = content.letter, Message(content.headers, content.body)
+            if letter.reason in SIGNATURE_REASONS and letter.edited_from is None:
+                unmarked = {k: value for k, value in message.headers.items() if k not in MARKS}
+                message = Message(unmarked, message.body)
+                if authority is not None:  # the signature is verified again
+                    message = authority.verified(message, letter.received_at)
+            headers = {**message.headers, MESSAGE_ID: letter.message_id}
             if letter.message_class:
                 headers.setdefault(CLASS, letter.message_class)
             if letter.record_number != WHOLE:
@@ -331,17 +324,6 @@ class _Attempt:
             self.connection.execute(_FAILED, failed)
         return outcomes
 
-    def _verified(self, content: DeadLetterContent) -> Message:
-        """The message; the signature of one that was refused for it is verified again."""
-        message, letter = Message(content.headers, content.body), content.letter
-        if letter.reason not in SIGNATURE_REASONS or letter.edited_from is not None:
-            return message
-        headers = {name: value for name, value in message.headers.items() if name not in MARKS}
-        message = Message(headers, message.body)
-        if self.authority is None:
-            return message
-        return self.authority.verified(message, letter.received_at)
-
     def _load(self, messages: Sequence[Message]) -> list[RecordFailure]:
         """Insert the messages; returns the failures, or raises _TooLarge.
 
@@ -356,9 +338,10 @@ class _Attempt:
             [message] = messages
             return [replace(failure, message=message) for failure in failures]
         self.attempts_left -= 1
-        batch = decode_batch(self.catalogue, messages, self.now, self.limits)
-        if self.authority is not None:
-            self.authority.judge(batch, self.now, lambda: nullcontext(self.connection))
+        loader = self.loader
+        batch = decode_batch(loader.catalogue, messages, self.now, loader.limits)
+        if loader.authority is not None:
+            loader.authority.judge(batch, self.now, lambda: nullcontext(self.connection))
         pieces = split_batch(batch)
         if len(pieces) > 1:
             raise _TooLarge(pieces)

@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.identity.suggestion import Said
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, column_names
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, column_names
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.partitions import MAX_DAYS, partitions
@@ -97,16 +97,17 @@ def said_in_class(engine: Engine, view: ClassView, since: datetime, homes: Homes
     """
     if not view.publisher_column:
         return []
-    known = built_in(view.name)
-    name = known.name if known else view.name
-    rows = _results(engine, since) if known is METRIC_OUTPUT else _records(engine, view, since)
+    read = _results if view.known is METRIC_OUTPUT else _records
     by_identity: dict[str, list[Any]] = defaultdict(list)
-    for identity, *values in rows:
+    for identity, *values in read(engine, view, since):
         by_identity[identity or ANONYMOUS].append(values)
-    return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
+    return [
+        _said(identity, view.class_name, records, homes)
+        for identity, records in by_identity.items()
+    ]
 
 
-def _results(engine: Engine, since: datetime) -> Iterator[Any]:
+def _results(engine: Engine, _: ClassView, since: datetime) -> Iterator[Any]:
     """Rows for `_said` of metric results, some days at a time."""
     statement = text(_RESULTS.format(day=_DAY[engine.dialect.name]))
     with reading(engine) as connection:
@@ -124,27 +125,24 @@ def _results(engine: Engine, since: datetime) -> Iterator[Any]:
 
 def _records(engine: Engine, view: ClassView, since: datetime) -> Sequence[Any]:
     """Rows for `_said` of another class."""
-    bound, known = _bound(engine, since), built_in(view.name)
-    assert view.publisher_column
-    with reading(engine) as connection:
-        names = column_names(view.all_columns)
-        start, end = next((pair for pair in _PERIODS if names[pair[0]]), ("", ""))
-        keys = [names[key] for key in ("hostName", "siteName", "monitoringHost", start, end)]
-        columns: list[ColumnClause[Any]] = [column(name) for name in keys if name]
-        publisher: ColumnClause[Any] = column(view.publisher_column)
-        received = column(RECEIVED_AT.lower()) if known else null()
-        statement = (
-            select(
-                publisher,
-                *(column(name) if name else literal("") for name in keys),
-                func.count(),
-                func.min(received),
-                func.max(received),
-            )
-            .select_from(table(HISTORIES.get(known.name, view.name) if known else view.name))
-            .where(received >= bound if known else literal(True))
-            .group_by(publisher, *columns)
+    names = column_names(view.all_columns)
+    start, end = next((pair for pair in _PERIODS if names[pair[0]]), ("", ""))
+    keys = [names[key] for key in ("hostName", "siteName", "monitoringHost", start, end)]
+    publisher: ColumnClause[Any] = column(view.publisher_column or "")
+    received = column(RECEIVED_AT.lower()) if view.known else null()
+    statement = (
+        select(
+            publisher,
+            *(column(name) if name else literal("") for name in keys),
+            func.count(),
+            func.min(received),
+            func.max(received),
         )
+        .select_from(table(HISTORIES.get(view.class_name, view.name)))
+        .where(received >= _bound(engine, since) if view.known else literal(True))
+        .group_by(publisher, *(column(name) for name in keys if name))
+    )
+    with reading(engine) as connection:
         return connection.execute(statement).all()
 
 

@@ -33,11 +33,17 @@ from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.schema.settings.key import Settings, duration_key
 from sam_pipeline.sql.database.engine import name_of, reading, write_transaction, writing
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.database.partitions import DETAILS, RESULTS, Partition, partitions
 from sam_pipeline.sql.database.statements import TABLES
-from sam_pipeline.sql.errors import is_collision, translated
+from sam_pipeline.sql.errors import (
+    LOCK_TIMEOUT,
+    is_collision,
+    is_missing_table,
+    sqlstate,
+    translated,
+)
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.operations import record_operation
 
 DAY = timedelta(days=1)
 RESTORABLE = timedelta(days=7)
@@ -59,8 +65,6 @@ LOCK_PAUSE_S = 1.0
 """Pause before locked partitions are tried again."""
 
 _LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '200ms'")
-_LOCK_NOT_AVAILABLE = "55P03"
-_UNDEFINED_TABLE = "42P01"
 
 # Names of partitions come from the catalogue: the name of the table and eight digits.
 _HAS_OLDER_RESULTS = "SELECT count(*) > count(DISTINCT instance_id) FROM {name}"
@@ -350,10 +354,9 @@ def _run_on_each(
                     names = {"name": partition.name, "parent": partition.parent}
                     connection.execute(text(statement.format(**names)))
         except DBAPIError as error:
-            state = getattr(error.orig, "pgcode", None)
-            if state == _LOCK_NOT_AVAILABLE or is_collision(error):
+            if sqlstate(error) == LOCK_TIMEOUT or is_collision(error):
                 return False
-            if state != _UNDEFINED_TABLE:  # that is, dropped by a concurrent prune
+            if not is_missing_table(error):  # a concurrent prune may have dropped it
                 raise translated(error, name_of(request.engine)) from error
         request.on_progress(partition.name)
         return True

@@ -19,12 +19,12 @@ from sqlalchemy import Connection, CursorResult, Engine, bindparam, text
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import load_transaction, reading
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.database.partitions import partitions
 from sam_pipeline.sql.database.statements import TABLES, StatementTable, settle
 from sam_pipeline.sql.errors import NoSuchPublisher
 from sam_pipeline.sql.loading.fold import fold_here
 from sam_pipeline.sql.loading.letters.dead_letter import stored_time, time_of
-from sam_pipeline.sql.operations import record_operation
 
 ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
 """The end of a period without one."""

@@ -1,28 +1,11 @@
 -- The public interface: class views (one per message class), inputs of reports, report views.
+-- Those with the same statement in both dialects are in ../both.
 
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
 -- are NULL. messageId, publisher, receivedAt and source are facts about the message, set when it is
 -- loaded. The triggers in 31_metric_output.sql and 32_statements.sql accept inserts. Classes of
 -- statements show those that hold.
-
--- Metric instances with their names.
-CREATE VIEW metric_instance_name AS
-SELECT
-    i.instance_id,
-    i.endpoint_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan
-FROM metric_instance AS i
-JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-JOIN host AS h ON h.host_id = e.host_id
-JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-JOIN metric AS m ON m.metric_id = i.metric_id
-JOIN vo AS v ON v.vo_id = i.vo_id
-JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
 -- Message class: results of probes.
 CREATE VIEW metricOutput AS
@@ -90,14 +73,6 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 
--- Message class: the endpoints of sites, and when they are valid.
-CREATE VIEW serviceEndpoint AS
-SELECT
-    siteName, hostName, serviceFlavour, serviceURI, voName, gridSite, production, monitored,
-    validFrom, validTo, timestamp, messageId, publisher, receivedAt, source
-FROM endpoint_statement
-WHERE holds;
-
 -- What was said about the members of groups, each statement with its source.
 CREATE VIEW group_statement AS
 SELECT
@@ -119,14 +94,6 @@ JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
--- Message class: the federations, regions and other groups that sites belong to.
-CREATE VIEW siteGroup AS
-SELECT
-    siteName, groupName, groupType, weight, validFrom, validTo, timestamp, messageId, publisher,
-    receivedAt, source
-FROM group_statement
-WHERE holds;
-
 -- What was said about the contacts of sites, each statement with its source.
 CREATE VIEW contact_statement AS
 SELECT
@@ -142,13 +109,6 @@ SELECT
 FROM site_contact AS c
 JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
-
--- Message class: who to call about a site. One without a contact was removed.
-CREATE VIEW siteContact AS
-SELECT
-    siteName, contact, timestamp, messageId, publisher, receivedAt, source
-FROM contact_statement
-WHERE holds;
 
 -- What was said about downtimes, each statement with its source.
 CREATE VIEW downtime_statement AS
@@ -176,41 +136,9 @@ JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 
--- Message class: announced downtimes. One that ends when it starts is cancelled.
-CREATE VIEW downtime AS
-SELECT
-    downtimeId, siteName, hostName, serviceFlavour, startTime, endTime, classification,
-    severity, description, timestamp, messageId, publisher, receivedAt, announcedAt, source
-FROM downtime_statement
-WHERE holds;
-
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).
-
--- Metric instances with their names, by the instance_id of report_result.
-CREATE VIEW report_instance AS
-SELECT
-    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan
-FROM metric_instance AS i
-LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-LEFT JOIN host AS h ON h.host_id = e.host_id
-LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-LEFT JOIN metric AS m ON m.metric_id = i.metric_id
-LEFT JOIN vo AS v ON v.vo_id = i.vo_id
-LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
-
--- The publishers of results, by the source_id of report_result: for a few results, looking up
--- theirs is cheaper than the column publisher.
-CREATE VIEW report_source AS
-SELECT k.source_id, p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
 
 -- Results with the ids and names that reports read. A query pays only for the names that it uses:
 -- SQLite removes an unused outer join, but not a chain of them, hence the sub-queries.
@@ -352,13 +280,8 @@ SELECT
     siteName AS site, groupType AS group_type, groupName AS group_name, weight,
     validFrom AS valid_from, validTo AS valid_to,
     unixepoch(validFrom) AS valid_from_s, unixepoch(validTo) AS valid_to_s
-FROM siteGroup;
-
--- Who to call about a site: the newest announcement.
-CREATE VIEW report_site_contact AS
-SELECT siteName AS site, contact, timestamp AS announced_at
-FROM siteContact
-WHERE contact IS NOT NULL;
+FROM group_statement
+WHERE holds;
 
 -- All exclusions, including those that were removed.
 CREATE VIEW exclusion_history AS
@@ -375,15 +298,6 @@ SELECT
     removed_by,
     removed_because
 FROM exclusion;
-
--- Periods that do not count in reports: the exclusions in force. An empty selector matches
--- everything.
-CREATE VIEW report_exclusion AS
-SELECT
-    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
-    end_time, start_s, end_s, reason, who, added_at
-FROM exclusion_history
-WHERE removed_at IS NULL;
 
 -- The last result_id assigned. A run reads no result beyond it.
 CREATE VIEW report_newest_result AS
@@ -422,10 +336,6 @@ SELECT day, change_no, results_no FROM changed_day WHERE day NOT IN (SELECT day 
 UNION ALL
 SELECT day, NULL, NULL FROM unfolded_day;
 
--- The first day that can be recomputed, once results have been pruned; no row until then.
-CREATE VIEW report_horizon AS
-SELECT day FROM horizon;
-
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the published run of each report and day.
 
@@ -440,53 +350,6 @@ SELECT
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
 JOIN figure AS f ON f.run_id = p.run_id;
-
--- Availability of endpoints, by site and day.
-CREATE VIEW endpoint_availability AS
-SELECT
-    report, day, site, service_flavour, host_name, availability, reliability, ok_s, warning_s,
-    critical_s, unknown_s, missing_s, downtime_s, excluded_s, until, run_id
-FROM published_figure
-WHERE level = 'endpoint';
-
--- Availability of service flavours, by site and day.
-CREATE VIEW service_availability AS
-SELECT
-    report, day, site, service_flavour, availability, reliability, ok_s, warning_s, critical_s,
-    unknown_s, missing_s, downtime_s, excluded_s, until, run_id
-FROM published_figure
-WHERE level = 'service';
-
--- Availability of functions, by site and day.
-CREATE VIEW function_availability AS
-SELECT
-    report, day, site, function, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
-    missing_s, downtime_s, excluded_s, until, run_id
-FROM published_figure
-WHERE level = 'function';
-
--- Availability of sites, by day.
-CREATE VIEW site_availability AS
-SELECT
-    report, day, site, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
-    missing_s, downtime_s, excluded_s, until, run_id
-FROM published_figure
-WHERE level = 'site';
-
--- Availability of groups of sites, by day.
-CREATE VIEW group_availability AS
-SELECT
-    p.report, p.day, g.group_type, g.group_name, g.availability, g.reliability, g.sites_expected,
-    g.sites_known, p.run_id
-FROM published_run AS p
-JOIN group_figure AS g ON g.run_id = p.run_id;
-
--- The sites of a group that a report expects, and their weights, by day.
-CREATE VIEW report_group_site AS
-SELECT
-    p.report, p.day, g.group_type, g.group_name, g.site, g.weight, p.run_id
-FROM published_run AS p
-JOIN group_site AS g ON g.run_id = p.run_id;
 
 -- Availability of sites, by calendar month: the seconds of all published days are added up, then
 -- divided, in integers that round half up exactly. sealed is 1 if the figures are final.
@@ -520,7 +383,8 @@ FROM (
         sum(f.excluded_s) AS excluded_s,
         count(*) AS days,
         max(f.until) AS until
-    FROM site_availability AS f
+    FROM published_figure AS f
+    WHERE f.level = 'site'
     GROUP BY 1, 2, 3
 ) AS m;
 
@@ -843,13 +707,6 @@ SELECT
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 
--- The figures that a run changed since the previous run, and why.
-CREATE VIEW report_change AS
-SELECT
-    c.run_id, r.report, r.day, c.level, c.names, c.old, c.new, c.reason, c.old_run_id
-FROM report_change_row AS c
-JOIN run AS r ON r.run_id = c.run_id;
-
 -- Months whose published figures are final: a row for each time the month was sealed.
 CREATE VIEW report_seal AS
 SELECT
@@ -885,21 +742,6 @@ FROM operation;
 -- Archive ---------------------------------------------------------------------------------------
 -- What `sam-db archive` reads besides the input views of reports, and the tables of results and
 -- gatherers: it looks names up once for each id, as most results share them.
-
--- The names of results by source_id; missing ones are empty.
-CREATE VIEW archive_source AS
-SELECT
-    k.source_id, k.site_name, k.service_uri, k.service_type, k.metric_type, k.data_type, k.role,
-    k.nagios_name, k.encrypted,
-    p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-
--- The versions of archived days that runs have read instead of the database.
-CREATE VIEW report_archive AS
-SELECT a.run_id, r.report, r.day AS report_day, a.day, a.version
-FROM run_archive AS a
-JOIN run AS r ON r.run_id = a.run_id;
 
 -- The versions of archived days that figures of sealed months were computed from.
 CREATE VIEW sealed_version AS

@@ -1,7 +1,8 @@
 """Announces, moves and cancels downtimes, for `sam-db downtime`.
 
 A downtime has one row of the class view per flavour. What a person said last holds, so each change
-gets a timestamp newer than that of the row it changes.
+gets a timestamp newer than that of the row it changes. Warnings name sites, hosts and flavours that
+never occur together in the topology, perhaps by a typing error.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import load_transaction, reading
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.errors import (
     DatabaseRefused,
     DowntimeRefused,
@@ -24,8 +27,6 @@ from sam_pipeline.sql.errors import (
 )
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.operations import record_operation
-from sam_pipeline.sql.topology.unknown_names import not_in_topology, without_endpoints
 from sam_pipeline.sql.topology.view_rows import HAND, Row, days_of, insert_rows, key_of, stored_rows
 
 _ANNOUNCED = text("""
@@ -34,6 +35,11 @@ _ANNOUNCED = text("""
     GROUP BY downtime_id, site, host_name, service_flavour, whole_start_s
 """)
 _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
+
+_LABELS = {"siteName": "site", "hostName": "host", "serviceFlavour": "flavour"}
+
+EXAMPLES = 3
+"""How many downtimes without an endpoint a warning names."""
 
 
 @dataclass(frozen=True)
@@ -184,3 +190,61 @@ def _store(
 
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     return load_transaction(engine, action)
+
+
+def not_in_topology(names: Mapping[str, str], topology: Iterable[Mapping[str, str]]) -> str | None:
+    """A warning with the nearest known name if no endpoint has all of the names that are given.
+
+    `names` and the endpoints have the keys siteName, hostName and serviceFlavour, and the endpoints
+    perhaps gridSite, which also matches the site; others do not matter.
+    """
+    endpoints, path = list(topology), []
+    for key, label in _LABELS.items():
+        if key not in names:
+            continue
+        keys = ("siteName", "gridSite") if key == "siteName" else (key,)
+        known = {endpoint[k] for endpoint in endpoints for k in keys if k in endpoint}
+        endpoints = [e for e in endpoints if names[key] in [e.get(k) for k in keys]]
+        path.append(f"{label} {names[key]}")
+        if not endpoints:
+            hint = did_you_mean(names[key], known)
+            return f"{' with '.join(path)} is not in the topology{hint and f': {hint}'}"
+    return None
+
+
+def without_endpoints(
+    downtimes: Iterable[Mapping[str, str]], topology: Iterable[Mapping[str, str]]
+) -> str:
+    """A warning about the downtimes that apply to no endpoint, with examples; "" if all apply.
+
+    Both have the keys of `not_in_topology`, and downtimes also downtimeId.
+    """
+    endpoints = list(topology)
+    known = {
+        (site, host, flavour)
+        for endpoint in endpoints
+        for site in ("", endpoint["siteName"], endpoint.get("gridSite", ""))
+        for host in ("", endpoint["hostName"])
+        for flavour in ("", endpoint["serviceFlavour"])
+    }
+    unmatched: set[tuple[str, ...]] = set()
+    for downtime in downtimes:
+        site, host, flavour = (downtime.get(key, "") for key in _LABELS)
+        if (site, host, flavour) not in known:
+            unmatched.add((site, host, flavour, downtime.get("downtimeId", "")))
+    if not unmatched:
+        return ""
+    # Those of a known host come first: their flavour or site probably has another name here. Others
+    # may be of sites that no report needs.
+    hosts = {endpoint["hostName"] for endpoint in endpoints}
+    in_order = sorted(unmatched, key=lambda names: (names[1] not in hosts, names))
+    examples = []
+    for *names, downtime_id in in_order[:EXAMPLES]:
+        given = {key: name for key, name in zip(_LABELS, names, strict=True) if name}
+        which = f"downtime {downtime_id}: " if downtime_id else ""
+        examples.append(f"{which}{not_in_topology(given, endpoints)}")
+    more = len(unmatched) - len(examples)
+    return (
+        f"{plural(len(unmatched), 'downtime')} without an endpoint in the topology:"
+        f" {'; '.join(examples)}{f'; and {more} more' if more else ''}"
+    )

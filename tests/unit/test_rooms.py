@@ -76,12 +76,11 @@ publisher.__init__: publisher.api publisher.delivery publisher.errors publisher.
 sql.errors: schema | sqlalchemy psycopg2
 sql.database: $SQL | sqlalchemy alembic
 sql.database.migrations: sql.database | alembic
-sql.operations: $SQL sql.database | sqlalchemy
-sql.loading: $SQL sql.database sql.operations | sqlalchemy
-sql.topology: $SQL sql.database sql.operations sql.loading | sqlalchemy
-sql.removal: $SQL sql.database sql.operations sql.loading | sqlalchemy
+sql.loading: $SQL sql.database | sqlalchemy
+sql.topology: $SQL sql.database sql.loading | sqlalchemy
+sql.removal: $SQL sql.database sql.loading | sqlalchemy
 # Only `s3` needs boto3, and only what reads or writes data files pyarrow.
-sql.archive: $SQL sql.database sql.operations sql.loading sql.topology | sqlalchemy psycopg2 numpy
+sql.archive: $SQL sql.database sql.loading sql.topology | sqlalchemy psycopg2 numpy
   pyarrow boto3 botocore
 sql.checks: $SQL sql.database sql.loading | sqlalchemy alembic
 sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
@@ -89,7 +88,7 @@ sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
 sql.imports.client: $SQL sql.imports.feed_config | urllib3
 sql.imports.download: $SQL sql.imports sql.imports.formats sql.topology
 sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml yaml
-sql.commands: $SQL sql.database sql.operations sql.loading sql.topology sql.removal sql.checks
+sql.commands: $SQL sql.database sql.loading sql.topology sql.removal sql.checks
   sql.imports sql.archive | sqlalchemy
 sql.cli: $SQL sql.commands sql.database
 sql.__main__: sql.cli
@@ -104,7 +103,7 @@ consumer.sinks: $CONSUMER consumer.core
 # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
 consumer.sinks.upkeep: $CONSUMER consumer.core $DATABASE sql.loading | sqlalchemy
 consumer.sinks.database: $CONSUMER consumer.core consumer.sinks.upkeep $DATABASE sql.loading
-  sql.operations sql.checks | sqlalchemy
+  sql.checks | sqlalchemy
 consumer.sinks.preview: $CONSUMER $DATABASE sql.loading
 consumer.monitoring: $CONSUMER consumer.core | prometheus_client
 consumer.commands: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
@@ -128,9 +127,9 @@ spark_jobs.inputs.archive: $REPORTS spark_jobs.rules spark_jobs.profiles spark_j
 spark_jobs.runs.origin: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs.due sql.archive sql.errors | sqlalchemy
 spark_jobs.runs: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs $DATABASE
-  sql.operations | sqlalchemy
+  | sqlalchemy
 spark_jobs.runs.exclusions: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
-  spark_jobs.runs $DATABASE sql.operations sql.topology | sqlalchemy
+  spark_jobs.runs $DATABASE sql.topology | sqlalchemy
 # py4j comes with pyspark and raises its errors.
 spark_jobs.compute.cluster: $REPORTS | pyspark py4j
 spark_jobs.compute: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
@@ -145,7 +144,7 @@ spark_jobs.command_line: $REPORTS spark_jobs.rules spark_jobs.runs spark_jobs.ex
   $DATABASE | sqlalchemy
 spark_jobs.commands: $REPORTS spark_jobs.rules spark_jobs.profiles spark_jobs.inputs
   spark_jobs.runs spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages
-  spark_jobs.command_line $DATABASE sql.operations sql.loading sql.topology sql.archive |
+  spark_jobs.command_line $DATABASE sql.loading sql.topology sql.archive |
   sqlalchemy
 spark_jobs.cli: $REPORTS spark_jobs.commands
 spark_jobs.__main__: spark_jobs.cli

@@ -11,15 +11,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam, text
+from sqlalchemy import BindParameter, Connection, CursorResult, Engine, RowMapping, bindparam, text
 
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.errors import NoSuchDeadLetter
-from sam_pipeline.sql.operations import record_operation
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 
@@ -35,7 +35,6 @@ SUMMARY_ONLY = "only counts letters that were not stored: it can be dropped, not
 NO_LIMIT = 2**63 - 1
 PAGE = 500
 """Letters that are read at a time."""
-IDS_PAGE = 10_000
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
@@ -54,31 +53,13 @@ SELECTED = """
     AND received_at < :before
 """
 IDS: BindParameter[int] = bindparam("ids", expanding=True)
-_PAGE = text(f"""
-    SELECT {_LETTER} FROM dead_letter WHERE dead_letter_id > :after AND {SELECTED}
-    ORDER BY dead_letter_id LIMIT :limit
-""").bindparams(IDS)
-_BEFORE_NEWEST = text(f"""
-    SELECT dead_letter_id FROM dead_letter WHERE {SELECTED}
-    ORDER BY dead_letter_id DESC LIMIT 1 OFFSET :limit
-""").bindparams(IDS)
-_COUNT = text(f"SELECT count(*) FROM dead_letter WHERE {SELECTED}").bindparams(IDS)
-_NUMBERS = text(f"""
-    SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id > :after AND {SELECTED}
-    ORDER BY dead_letter_id LIMIT :limit
-""").bindparams(IDS)
-_DROP = text(f"""
+_DROP = f"""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {SELECTED}
-""").bindparams(IDS)
-_DROPPED = text(f"""
-    SELECT dead_letter_id, message_id, record_number FROM dead_letter
-    WHERE state = 'dropped' AND {SELECTED} ORDER BY dead_letter_id
-""").bindparams(IDS)
+"""
 _RESTORE = text("""
     UPDATE dead_letter SET state = 'open', changed_at = :now
     WHERE dead_letter_id IN :ids AND state = 'dropped'
 """).bindparams(IDS)
-_CLASSES = text("SELECT DISTINCT message_class FROM dead_letter ORDER BY message_class")
 _CONTENT = f"""
     SELECT {_LETTER}, headers, body, compressed FROM dead_letter WHERE dead_letter_id IN :ids
     ORDER BY dead_letter_id
@@ -131,26 +112,6 @@ _GROUPS = {
     "class": ("''", "message_class"),
 }
 BY = tuple(_GROUPS)
-
-_QUERIES = {
-    by: text(f"""
-        SELECT
-            kind, name, count(*) AS letters, min(received_at) AS first_at,
-            max(received_at) AS last_at, max(dead_letter_id) AS example_id
-        FROM (
-            SELECT {kind} AS kind, {name} AS name, received_at, dead_letter_id
-            FROM (
-                SELECT dead_letter.*, p.identity
-                FROM dead_letter LEFT JOIN publisher AS p USING (publisher_id)
-                WHERE {SELECTED}
-            ) AS letter
-        ) AS named
-        GROUP BY kind, name
-        ORDER BY count(*) DESC, name, kind
-        LIMIT :limit
-    """).bindparams(IDS)
-    for by, (kind, name) in _GROUPS.items()
-}
 
 
 @dataclass(frozen=True)
@@ -216,11 +177,14 @@ def dead_letter_pages(
 
     Each page is read when it is needed, so any number of letters takes the memory of one page.
     """
+    query = f"""
+        SELECT {_LETTER} FROM dead_letter WHERE dead_letter_id > :after AND {SELECTED}
+        ORDER BY dead_letter_id LIMIT :limit
+    """
     while limit > 0:
         with reading(engine) as connection:
-            bound = {**bound_values(connection, selected), "after": after}
-            rows = connection.execute(_PAGE, {**bound, "limit": min(limit, PAGE)})
-            page = [_letter(row) for row in rows.mappings()]
+            found = _rows(connection, query, selected, after=after, limit=min(limit, PAGE))
+            page = [_letter(row) for row in found.mappings()]
         if page:
             yield page
         if len(page) < PAGE:
@@ -240,16 +204,19 @@ def letters_where(
 
 def before_newest(engine: Engine, selected: LetterFilter, limit: int) -> int:
     """The id of the letter before the newest `limit` that match; 0 if fewer match."""
+    query = f"""
+        SELECT dead_letter_id FROM dead_letter WHERE {SELECTED}
+        ORDER BY dead_letter_id DESC LIMIT 1 OFFSET :limit
+    """
     with reading(engine) as connection:
-        bound = {**bound_values(connection, selected), "limit": limit}
-        return connection.execute(_BEFORE_NEWEST, bound).scalar() or 0
+        return _rows(connection, query, selected, limit=limit).scalar() or 0
 
 
 def number_of_dead_letters(engine: Engine, selected: LetterFilter) -> int:
     """How many letters match."""
+    query = f"SELECT count(*) FROM dead_letter WHERE {SELECTED}"
     with reading(engine) as connection:
-        bound = bound_values(connection, selected)
-        return int(connection.execute(_COUNT, bound).scalar_one())
+        return int(_rows(connection, query, selected).scalar_one())
 
 
 def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[int]:
@@ -258,16 +225,10 @@ def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[i
     Raises:
         NoSuchDeadLetter: in any state, one of the ids does not exist.
     """
-    numbers: list[int] = []
-    while True:
-        with reading(engine) as connection:
-            after = {"after": numbers[-1] if numbers else 0, "limit": IDS_PAGE}
-            found = connection.execute(_NUMBERS, {**bound_values(connection, selected), **after})
-            page = found.scalars().all()
-        numbers.extend(page)
-        if len(page) < IDS_PAGE:
-            break
-    missing = set(selected.ids or ()) - set(numbers) if selected.ids else set()
+    query = f"SELECT dead_letter_id FROM dead_letter WHERE {SELECTED} ORDER BY dead_letter_id"
+    with reading(engine) as connection:
+        numbers = list(_rows(connection, query, selected).scalars())
+    missing = {*(selected.ids or ())} - {*numbers}
     if missing and selected.state is None:
         raise NoSuchDeadLetter(min(missing))
     return numbers
@@ -289,8 +250,8 @@ def open_by_reason(engine: Engine) -> dict[str, int]:
 def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
     """Mark the open letters that match as dropped; returns their number."""
     with writing(engine) as connection:
-        bound = {**bound_values(connection, selected), "now": stored_time(connection, now)}
-        dropped = connection.execute(_DROP, bound).rowcount
+        moment = stored_time(connection, now)
+        dropped = _rows(connection, _DROP, selected, now=moment).rowcount
         _record(connection, "dead-letter drop", selected, dropped)
     return dropped
 
@@ -302,8 +263,11 @@ def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) 
     """
     restored = 0
     with writing(engine) as connection:
-        rows = connection.execute(_DROPPED, bound_values(connection, selected)).all()
-        for row in rows:
+        query = f"""
+            SELECT dead_letter_id, message_id, record_number FROM dead_letter
+            WHERE state = 'dropped' AND {SELECTED} ORDER BY dead_letter_id
+        """
+        for row in _rows(connection, query, selected).all():
             key = {
                 "message_id": edition_id(row.message_id, row.dead_letter_id),
                 "record_number": row.record_number,
@@ -332,7 +296,8 @@ def _record(connection: Connection, command: str, selected: LetterFilter, change
 def classes_of_letters(engine: Engine) -> list[str]:
     """The classes of all letters, as their senders wrote them."""
     with reading(engine) as connection:
-        return list(connection.execute(_CLASSES).scalars())
+        query = "SELECT DISTINCT message_class FROM dead_letter ORDER BY message_class"
+        return list(connection.execute(text(query)).scalars())
 
 
 def lock_dead_letters(
@@ -388,16 +353,20 @@ def storable(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
-def bound_values(connection: Connection, selected: LetterFilter) -> dict[str, object]:
-    """The values for a statement with SELECTED."""
-    return {
+def _rows(
+    connection: Connection, query: str, selected: LetterFilter, **more: object
+) -> CursorResult[Any]:
+    """Execute a statement with SELECTED."""
+    values = {
         "state": selected.state,
         "any_id": selected.ids is None,
         "ids": list(selected.ids or ()),
         "reason": selected.reason,
         "class": selected.message_class,
         "before": stored_time(connection, selected.received_before or _NEVER),
+        **more,
     }
+    return connection.execute(text(query).bindparams(IDS), values)
 
 
 def _content(row: RowMapping) -> DeadLetterContent:
@@ -457,16 +426,25 @@ def count_dead_letters(
     engine: Engine, selected: LetterFilter, by: str, limit: int = NO_LIMIT
 ) -> list[LetterGroup]:
     """The letters that match, counted `by` one of BY; the largest `limit` groups first."""
+    kind, name = _GROUPS[by]
+    query = f"""
+        SELECT {kind} AS kind, {name} AS name, count(*) AS letters,
+            min(received_at) AS first_at, max(received_at) AS last_at, max(dead_letter_id) AS newest
+        FROM dead_letter LEFT JOIN publisher AS p USING (publisher_id)
+        WHERE {SELECTED}
+        GROUP BY 1, 2
+        ORDER BY 3 DESC, 2, 1
+        LIMIT :limit
+    """
     with reading(engine) as connection:
-        bound = {**bound_values(connection, selected), "limit": limit}
         return [
             LetterGroup(
                 row.name,
                 row.letters,
                 time_of(row.first_at),
                 time_of(row.last_at),
-                row.example_id,
+                row.newest,
                 row.kind or None,
             )
-            for row in connection.execute(_QUERIES[by], bound)
+            for row in _rows(connection, query, selected, limit=limit)
         ]

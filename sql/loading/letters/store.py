@@ -36,6 +36,7 @@ from sam_pipeline.schema.messages.message import CLASS, COUNT, Message, Origin, 
 from sam_pipeline.schema.messages.refused import MARKS, REFUSED, REFUSED_TEXT, TOO_LARGE
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.letters.dead_letter import (
@@ -58,7 +59,6 @@ from sam_pipeline.sql.loading.letters.quota import (
     Sender,
     sender_of,
 )
-from sam_pipeline.sql.operations import record_operation
 
 LONGEST_ID = 255
 """Characters of a message id that fit into an index; a longer id is replaced by its hash."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sam_pipeline.sql.database.version
-from sam_pipeline.sql.database.script import HERE
+from sam_pipeline.sql.database.script import HERE, present_state
 
 PRESENT, NEXT = "0001", "0002"
 DIALECTS = ("postgresql", "sqlite")
@@ -92,16 +92,14 @@ CREATE TRIGGER siteNotice_insert INSTEAD OF INSERT ON siteNotice BEGIN
 END;
 """,
 }
-VIEWS = (
-    ("20_views.sql", r"(c\.holds AS holds)\nFROM", r"\1,\n    c.phone AS phone\nFROM"),
-    ("20_views.sql", r"(, source)\n(FROM contact_statement)", r"\1, phone\n\2"),
-)
+STATEMENTS = ("20_views.sql", r"(c\.holds AS holds)\nFROM", r"\1,\n    c.phone AS phone\nFROM")
 # The column `phone` of siteContact, which its old programs do not send. On PostgreSQL also a column
 # of the temporary table of results, which sessions of the old version lack.
 CHANGES = {
+    "both": (("21_views.sql", r"(, source)\n(FROM contact_statement)", r"\1, phone\n\2"),),
     "postgresql": (
         ("10_tables.sql", r"(CREATE TABLE site_contact \([^;]*?)\n\);", r"\1,\n    phone text\n);"),
-        *VIEWS,
+        STATEMENTS,
         (
             "30_staging.sql",
             r"(receivedAt timestamptz)'\n        ELSE",
@@ -132,7 +130,7 @@ CHANGES = {
             r"(CREATE TABLE site_contact \([^;]*?)\n\) STRICT;",
             r"\1,\n    phone text\n) STRICT;",
         ),
-        *VIEWS,
+        STATEMENTS,
         (
             "32_statements.sql",
             r"(CREATE TRIGGER siteContact_insert .*?)\nEND;\n",
@@ -156,13 +154,13 @@ def write_next_program(folder: Path, *, additive: bool = True, hold_s: float = 0
     sql = folder / "sam_pipeline" / "sql"
     shutil.copytree(HERE, sql, ignore=shutil.ignore_patterns("__pycache__"))
     versions = sql / sam_pipeline.sql.database.version.VERSIONS.relative_to(HERE)
-    for dialect in DIALECTS:
-        shutil.copytree(HERE / dialect, versions / PRESENT / dialect)
-        for name, old, new in CHANGES[dialect]:
-            file = sql / dialect / name
+    for folder_of_sql, changes in CHANGES.items():
+        for name, old, new in changes:
+            file = sql / folder_of_sql / name
             text, count = re.subn(old, new, file.read_text(), flags=re.DOTALL)
             assert count == 1, (name, old)
             file.write_text(text)
+    for dialect in DIALECTS:
         for name, more in (
             ("10_tables.sql", NEW_TABLE[dialect]),
             ("20_views.sql", NEW_VIEW),
@@ -170,6 +168,10 @@ def write_next_program(folder: Path, *, additive: bool = True, hold_s: float = 0
         ):
             with (sql / dialect / name).open("a") as file_of_next:
                 file_of_next.write(more)
+        frozen = versions / PRESENT / dialect
+        frozen.mkdir(parents=True)
+        for number, script in enumerate(present_state(dialect)):
+            (frozen / f"{number:02}.sql").write_text(script)
         steps = versions / NEXT / f"{dialect}.sql"
         steps.parent.mkdir(exist_ok=True)
         steps.write_text("".join(_steps(dialect, sql)))
@@ -183,17 +185,16 @@ def _steps(dialect: str, sql: Path) -> Iterator[str]:
     yield f"ALTER TABLE site_contact ADD COLUMN phone text;\n{NEW_TABLE[dialect]}"
     if dialect == "sqlite":
         yield "DROP VIEW siteContact;\nDROP VIEW contact_statement;\n"  # with its trigger
-    before = set(_replaceable(HERE / dialect))
-    for statement in _replaceable(sql / dialect):
+    before = set(_replaceable(present_state(dialect)))
+    for statement in _replaceable(present_state(dialect, sql)):
         if statement not in before:
             in_place = dialect == "postgresql" and not statement.startswith("CREATE TRIGGER")
             create = "CREATE OR REPLACE" if in_place else "CREATE"
             yield f"{create}{statement.removeprefix('CREATE')}\n"
 
 
-def _replaceable(folder: Path) -> list[str]:
+def _replaceable(scripts: list[str]) -> list[str]:
     """The statements that create views, functions and triggers, each with its comment."""
-    text = "\n".join(file.read_text() for file in sorted(folder.glob("*.sql")))
-    parts = re.split(r"^(?=CREATE )", text, flags=re.MULTILINE)
+    parts = re.split(r"^(?=CREATE )", "\n".join(scripts), flags=re.MULTILINE)
     kinds = ("CREATE VIEW", "CREATE FUNCTION", "CREATE TRIGGER")
     return [re.sub(r"(\n--[^\n]*|\s)+\Z", "", part) for part in parts if part.startswith(kinds)]

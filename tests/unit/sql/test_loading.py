@@ -11,6 +11,7 @@ import pytest
 from sam_pipeline.schema.messages.decode import Row
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
+from sam_pipeline.sql.database.operations import START, RecordedOperation, broken_links, digest_of
 from sam_pipeline.sql.database.partitions import MAX_DAYS
 from sam_pipeline.sql.loading import insert
 from sam_pipeline.sql.loading.batch import (
@@ -40,7 +41,6 @@ from sam_pipeline.sql.loading.letters.quota import (
     Sender,
     sender_of,
 )
-from sam_pipeline.sql.operations import START, RecordedOperation, broken_links, digest_of
 from tests.support.builders import NOW, metric_message
 
 # What a transaction stores ------------------------------------------------------------------------

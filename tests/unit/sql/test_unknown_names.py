@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sam_pipeline.sql.topology.unknown_names import (
+from sam_pipeline.sql.topology.downtime import (
     EXAMPLES,
     not_in_topology,
     without_endpoints,

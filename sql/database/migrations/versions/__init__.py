@@ -5,5 +5,6 @@ its own programs work with the version before. So it adds tables, views, functio
 and grants; columns are added at the end of views and staging tables, and whatever older programs
 call or select remains. Its programs do without what the catalogue of the database does not have.
 
-A new version also changes the files in `sql/postgresql` and `sql/sqlite`: they are its state.
+A new version also changes the files in `sql/postgresql`, `sql/sqlite` and `sql/both`: they are its
+state.
 """

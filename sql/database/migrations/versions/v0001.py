@@ -1,4 +1,4 @@
-"""Version 0001: the files of `sql/postgresql` and `sql/sqlite`, until a release freezes them."""
+"""Version 0001: the `.sql` files of the room `sql`, until a release freezes them."""
 
 from __future__ import annotations
 

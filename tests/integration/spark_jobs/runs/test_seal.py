@@ -21,9 +21,9 @@ from sam_pipeline.spark_jobs.runs.due import due_days
 from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
 from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.operations import operations
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.operations import operations
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on

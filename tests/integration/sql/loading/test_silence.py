@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading import silence
-from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.silence import (
+from sam_pipeline.sql.loading import fold as fold_module
+from sam_pipeline.sql.loading.fold import (
     FORGOTTEN_AFTER,
     Survey,
+    fold_all,
     survey,
 )
 from tests.support.builders import metric_result
@@ -168,8 +168,8 @@ def test_gaps_are_excluded_by_the_limits_that_they_matter_to(engine: Engine) -> 
 def test_probes_are_counted_in_parts_and_the_last_ones_are_named(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "PART", 3)
-    monkeypatch.setattr(silence, "MAX_NAMED", 2)
+    monkeypatch.setattr(fold_module, "PART", 3)
+    monkeypatch.setattr(fold_module, "MAX_NAMED", 2)
     for number in range(8):
         last = INTERVAL * 2 + timedelta(seconds=number)
         report(engine, f"h{number}", regular(last, count=4))

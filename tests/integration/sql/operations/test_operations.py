@@ -19,6 +19,12 @@ from sam_pipeline.spark_jobs.inputs.announced import METRIC, Exclusion
 from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import write_transaction, writing
+from sam_pipeline.sql.database.operations import (
+    RecordedOperation,
+    broken_links,
+    operations,
+    record_operation,
+)
 from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.errors import DatabaseRefused, DowntimeRefused, NoSuchDowntime
 from sam_pipeline.sql.loading.authorise import name_publishers
@@ -30,12 +36,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 )
 from sam_pipeline.sql.loading.letters.store import edit_dead_letter
 from sam_pipeline.sql.loading.replay import replay_dead_letters
-from sam_pipeline.sql.operations import (
-    RecordedOperation,
-    broken_links,
-    operations,
-    record_operation,
-)
 from sam_pipeline.sql.removal.prune import Bounds, prune
 from sam_pipeline.sql.removal.revoke import Revoked, revoke
 from sam_pipeline.sql.topology.downtime import (
