@@ -21,6 +21,7 @@ from sam_pipeline.spark_jobs.errors import SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import Announced
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.changes import insert_into
 from sam_pipeline.sql.database.engine import postgresql_arguments, reading, writing
 
 _BATCH_ROWS = 20_000
@@ -136,11 +137,9 @@ class Storage:
         with writing(self.engine) as connection:
             for task in folded:
                 for table, rows in task.left:
-                    columns = rows.column_names
-                    values = ", ".join(f":{column}" for column in columns)
-                    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+                    insert = insert_into(table, rows.column_names)
                     for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
-                        connection.execute(text(insert), batch.to_pylist())
+                        connection.execute(insert, batch.to_pylist())
         return [replace(task, left=()) for task in folded]
 
     def check(self, folded: Iterable[Folded], run_ids: Iterable[int]) -> None:

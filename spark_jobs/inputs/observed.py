@@ -8,7 +8,6 @@ data gives the same answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
@@ -32,16 +31,6 @@ from sam_pipeline.spark_jobs.rules.days import Period, as_day
 SAMPLE = 50
 VALIDITY_INTERVALS = 3
 """The proposed validity in p99 intervals: enough for a probe that fails to run twice."""
-
-
-@dataclass(frozen=True, order=True)
-class Instance:
-    """A metric of an endpoint that has had a result."""
-
-    service_flavour: str
-    host_name: str
-    metric_name: str
-    instance_id: int
 
 
 @dataclass(frozen=True)
@@ -145,10 +134,11 @@ def observe(
     """
     metrics_of = {flavour.name: frozenset(flavour.metrics) for flavour in profile.flavours}
     columns = "service_flavour, host_name, metric_name, instance_id"
-    known: dict[str, list[Instance]] = defaultdict(list)
-    for flavour, host, metric, instance_id in _instances(connection, profile, columns):
+    known: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for instance in sorted(_instances(connection, profile, columns)):
+        flavour, _, metric, _ = instance
         if metric in metrics_of.get(flavour, ()):
-            known[metric].append(Instance(flavour, host, metric, instance_id))
+            known[metric].append(instance)
     endpoints = _endpoints(connection, profile, today)
     statement = text(
         "SELECT DISTINCT instance_id, measured_at_s FROM report_result"
@@ -157,37 +147,29 @@ def observe(
     ).bindparams(bindparam("ids", expanding=True))
     observed = []
     for metric in dict.fromkeys(name for flavour in profile.flavours for name in flavour.metrics):
-        of_today = [i for i in known[metric] if (i.service_flavour, i.host_name) in endpoints]
-        chosen = sample(sorted(of_today or known[metric]), SAMPLE)
-        ids = [instance.instance_id for instance in chosen]
+        of_today = [instance for instance in known[metric] if instance[:2] in endpoints]
+        candidates = of_today or known[metric]
+        count = min(SAMPLE, len(candidates))
+        ids = [candidates[number * len(candidates) // count][3] for number in range(count)]
         times_of: dict[int, list[int]] = defaultdict(list)
         for instance_id, measured in connection.execute(
             statement, {"ids": ids, "start": period.start, "end": period.end}
         ):
             times_of[instance_id].append(measured)
         intervals = sorted(b - a for times in times_of.values() for a, b in pairwise(times))
+        # By nearest rank: the smallest value not exceeded by 99 % of the values.
+        p99_s = intervals[-(-len(intervals) * 99 // 100) - 1] if intervals else None
         observed.append(
             Observed(
                 metric,
                 instances=len(known[metric]),
                 sampled=len(times_of),
                 intervals=len(intervals),
-                p99_interval_s=percentile(intervals, 99) if intervals else None,
+                p99_interval_s=p99_s,
                 validity_s=profile.validity(metric),
             )
         )
     return observed
-
-
-def sample(instances: Sequence[Instance], size: int) -> list[Instance]:
-    """At most `size` of the instances, evenly spread."""
-    count = min(size, len(instances))
-    return [instances[number * len(instances) // count] for number in range(count)]
-
-
-def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The nearest-rank percentile: the smallest value not exceeded by `percent` % of the values."""
-    return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
 def _instances(connection: Connection, profile: Profile, columns: str) -> list[tuple[Any, ...]]:

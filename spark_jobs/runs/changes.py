@@ -9,12 +9,12 @@ timelines of metrics, which follow from results.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.inputs.announced import (
@@ -55,13 +55,8 @@ Names = tuple[str, ...]
 _Endpoint = tuple[str, str, str]
 _Timelines = dict[_Endpoint, dict[str, set[tuple[str, ...]]]]
 """The segments (start, end, status) of each metric of each endpoint."""
-RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = (
-    "results_digest",
-    "topology_digest",
-    "downtimes_digest",
-    "exclusions_digest",
-)
-TRACED = (RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS)
+TRACED = ("results_digest", "topology_digest", "downtimes_digest", "exclusions_digest")
+RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = TRACED
 """The inputs whose effect is traced, by the columns of their digests."""
 _ANNOUNCED = "SELECT downtimes, exclusions FROM report_run WHERE run_id = :run_id"
 _METRICS = (
@@ -120,15 +115,15 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
                     }
                 )
     if rows:
-        connection.execute(
-            text(
-                "INSERT INTO report_change_row"
-                " (run_id, old_run_id, level, names, old, new, reason)"
-                " VALUES (:run_id, :old_run_id, :level, :names, :old, :new, :reason)"
-            ),
-            rows,
-        )
+        connection.execute(insert_into("report_change_row", rows[0]), rows)
     return len(rows)
+
+
+def insert_into(table: str, columns: Iterable[str], ending: str = "") -> TextClause:
+    """The statement that inserts rows with these columns."""
+    names = list(columns)
+    values = ", ".join(f":{name}" for name in names)
+    return text(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}){ending}")
 
 
 def _as_json(figures: tuple[Any, ...] | None) -> str | None:
@@ -243,6 +238,10 @@ class MonthEffect:
 
 def candidate_effects(connection: Connection, report: str, month: Period) -> list[MonthEffect]:
     """The sites whose figures of the month the candidates would change, ordered by name."""
+    published = {
+        figure.names[0]: figure.seconds or Seconds()
+        for figure in totals(connection, report, SITE, month)
+    }
     rows = connection.execute(
         text(
             "SELECT h.names, h.old, h.new FROM report_candidate AS c"
@@ -251,30 +250,17 @@ def candidate_effects(connection: Connection, report: str, month: Period) -> lis
         ),
         {"report": report, **month.bounds},
     )
-    changes: dict[str, list[tuple[Seconds, Seconds]]] = {}
+    changed: dict[str, Seconds] = {}
     for names, old, new in rows:
         site = json.loads(names)["site"]
-        changes.setdefault(site, []).append((seconds_in(old), seconds_in(new)))
-    published = {
-        figure.names[0]: figure.seconds or Seconds()
-        for figure in totals(connection, report, SITE, month)
-    }
-    return month_effects(published, changes)
-
-
-def month_effects(
-    published: Mapping[str, Seconds], changes: Mapping[str, Iterable[tuple[Seconds, Seconds]]]
-) -> list[MonthEffect]:
-    """The effect of changes of days (the seconds before and after) on the sums of the month."""
-    effects = []
-    for site, of_days in sorted(changes.items()):
-        before = after = published.get(site, Seconds())
-        for old, new in of_days:
-            after = after - old + new
-        effect = MonthEffect(site, figure_of((site,), before), figure_of((site,), after))
-        if shown(effect.before) != shown(effect.after):
-            effects.append(effect)
-    return effects
+        before = changed.get(site, published.get(site, Seconds()))
+        changed[site] = before - seconds_in(old) + seconds_in(new)
+    effects = [
+        MonthEffect(site, figure_of((site,), before), figure_of((site,), after))
+        for site, after in sorted(changed.items())
+        for before in [published.get(site, Seconds())]
+    ]
+    return [effect for effect in effects if shown(effect.before) != shown(effect.after)]
 
 
 def shown(figure: Figure) -> tuple[object, ...]:

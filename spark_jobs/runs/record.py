@@ -19,7 +19,7 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
-from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
@@ -31,7 +31,7 @@ from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.changes import note_changes
+from sam_pipeline.spark_jobs.runs.changes import insert_into, note_changes
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.errors import SqlError
@@ -156,7 +156,7 @@ def begin(engine: Engine, profile: Profile, days: Mapping[date, int], now: int) 
                 "change_no": change_no,
                 "look_back": profile.look_back,
             }
-            insert = _insert("run", row, " RETURNING run_id")
+            insert = insert_into("run", row, " RETURNING run_id")
             run_ids.append(int(connection.execute(insert, row).scalar_one()))
     return run_ids
 
@@ -195,7 +195,7 @@ def note_facts(
             if connection.execute(text(update), {**row, "run_id": run_id}).rowcount:
                 for read, number in day.archived.items():
                     of_archive = {"run_id": run_id, "day": str(read), "version": number}
-                    connection.execute(_insert("run_archive", of_archive), of_archive)
+                    connection.execute(insert_into("run_archive", of_archive), of_archive)
 
 
 def publish(
@@ -274,17 +274,12 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
         }
         for group in group_figures(expected)
     ]
-    connection.execute(_insert("group_site", rows[0]), rows)
-    connection.execute(_insert("group_figure", figures[0]), figures)
+    connection.execute(insert_into("group_site", rows[0]), rows)
+    connection.execute(insert_into("group_figure", figures[0]), figures)
 
 
 def as_json(values: Sequence[Downtime | Exclusion]) -> str:
     return json.dumps([asdict(value) for value in values], ensure_ascii=False)
-
-
-def _insert(table: str, row: Mapping[str, object], ending: str = "") -> TextClause:
-    values = ", ".join(f":{name}" for name in row)
-    return text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}){ending}")
 
 
 def stored_time(connection: Connection, second: int) -> int | str:
