@@ -16,7 +16,7 @@ from sam_pipeline.spark_jobs.explain.results import (
     Result,
     range_text,
 )
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import announcement_json
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import NAMES
 from sam_pipeline.spark_jobs.rules.seconds import rounded
@@ -169,16 +169,3 @@ def _ignored_json(ignored: Ignored) -> dict[str, Any]:
         **_result_json(result),
         "exclusion_id": ignored.exclusion.exclusion_id,
     }
-
-
-def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    """A downtime or an exclusion, with its start and end as times."""
-    document = asdict(announcement)
-    document.pop("by_grid_site", None)
-    start, end = document.pop("start"), document.pop("end")
-    times: dict[str, Any] = {"start_time": moment(start), "end_time": moment(end)}
-    if isinstance(announcement, Downtime):
-        announced = document.pop("announced")
-        times["announced_at"] = None if announced is None else moment(announced)
-        times["is_late"] = announcement.is_late
-    return {**document, **times}

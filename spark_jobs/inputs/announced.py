@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, day_start
+from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
 from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
@@ -152,6 +152,19 @@ class Announced:
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
     members: Sequence[Member]
+
+
+def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
+    """A downtime or an exclusion, with its start and end as times."""
+    document = asdict(announcement)
+    document.pop("by_grid_site", None)
+    start, end = document.pop("start"), document.pop("end")
+    times: dict[str, Any] = {"start_time": moment(start), "end_time": moment(end)}
+    if isinstance(announcement, Downtime):
+        announced = document.pop("announced")
+        times["announced_at"] = None if announced is None else moment(announced)
+        times["is_late"] = announcement.is_late
+    return {**document, **times}
 
 
 def read_announced(connection: Connection, period: Period, look_back: int) -> dict[date, Announced]:

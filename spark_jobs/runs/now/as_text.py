@@ -10,7 +10,7 @@ from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.wording import duration, one_line, plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, announcement_json
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.statuses import OK
@@ -104,8 +104,8 @@ def folded_site_json(site: SiteFolded) -> dict[str, Any]:
     return {
         **folded_summary_json(site),
         "things": things,
-        "downtimes": [_announcement_json(downtime) for downtime in site.downtimes],
-        "exclusions": [_announcement_json(exclusion) for exclusion in site.exclusions],
+        "downtimes": list(map(announcement_json, site.downtimes)),
+        "exclusions": list(map(announcement_json, site.exclusions)),
     }
 
 
@@ -154,9 +154,3 @@ def _where_and_until(announcement: Downtime | Exclusion) -> str:
     names = (announcement.site, announcement.service_flavour, announcement.host_name)
     where = " ".join(filter(None, names)) or "everywhere"
     return f"{where}, until {format_time(moment(announcement.end))}"
-
-
-def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    document = {k: v for k, v in vars(announcement).items() if k != "by_grid_site"}
-    times = [name for name in ("start", "end", "announced") if document.get(name) is not None]
-    return {**document, **{name: moment(document[name]) for name in times}}
