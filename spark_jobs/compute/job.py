@@ -17,7 +17,6 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.compute.folding import REASONS
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, ResultSource, Run, Storage
-from sam_pipeline.spark_jobs.compute.sources.archive import ArchiveSource
 from sam_pipeline.spark_jobs.compute.sources.database import DatabaseSource
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered
 from sam_pipeline.spark_jobs.compute.tasks import (
@@ -243,6 +242,9 @@ def _read_inputs(run: Run, period: Period, look_back: int, archived: ArchivedDay
     if stored:
         sources.append(DatabaseSource(run.engine, read, stored))
     if archived.manifests:
+        # Its libraries take 80 ms to import.
+        from sam_pipeline.spark_jobs.compute.sources.archive import ArchiveSource
+
         sources.append(ArchiveSource(run, read, archived))
     announced: dict[date, Announced] = {}
     for source in sources:

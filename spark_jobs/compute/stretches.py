@@ -21,6 +21,9 @@ from sam_pipeline.sql.archive.digests import STATUS_BITS, Hashes, scrambled
 
 Flags = npt.NDArray[np.bool_]
 
+NAMES = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
+"""The names of an instance."""
+
 _STATUS = (1 << STATUS_BITS) - 1
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from sam_pipeline.spark_jobs.compute.sources.database_slices import TaskError
 from sam_pipeline.spark_jobs.compute.stretches import (
+    NAMES,
     Flags,
     Results,
     Stretches,
@@ -38,8 +39,6 @@ from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.sql.archive.data_source import DataSource
 from sam_pipeline.sql.archive.digests import STATUS_CODES
 
-NAMES = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
-"""The names of an instance."""
 MONITORING_HOST = "monitoring_host"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.compute.sources.archive_slices import NAMES
+from sam_pipeline.spark_jobs.compute.stretches import NAMES
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.sql.archive.digests import Hashes, instance_keys, name_hashes
 
