@@ -8,6 +8,7 @@ data gives the same answer.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
@@ -157,19 +158,22 @@ def observe(
         ):
             times_of[instance_id].append(measured)
         intervals = sorted(b - a for times in times_of.values() for a, b in pairwise(times))
-        # By nearest rank: the smallest value not exceeded by 99 % of the values.
-        p99_s = intervals[-(-len(intervals) * 99 // 100) - 1] if intervals else None
         observed.append(
             Observed(
                 metric,
                 instances=len(known[metric]),
                 sampled=len(times_of),
                 intervals=len(intervals),
-                p99_interval_s=p99_s,
+                p99_interval_s=percentile(intervals, 99) if intervals else None,
                 validity_s=profile.validity(metric),
             )
         )
     return observed
+
+
+def percentile(ordered: Sequence[int], percent: int) -> int:
+    """The nearest-rank percentile: the smallest value not exceeded by `percent` % of the values."""
+    return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
 def _instances(connection: Connection, profile: Profile, columns: str) -> list[tuple[Any, ...]]:
