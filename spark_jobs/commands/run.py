@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import only_changed, requested_reports
-from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading, writing
@@ -86,7 +86,7 @@ def run_report(args: argparse.Namespace) -> int:
         )
     profiles, today = read_profiles(config.profiles), utc_today()
     store = None if config.source == DATABASE else load_archive(args).open()
-    origin = Origin(config.source, store)
+    origin = ResultOrigin(config.source, store)
     requested, engine = requested_or_due(args, today), open_database(args, REPORTER)
     # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):

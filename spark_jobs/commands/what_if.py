@@ -37,7 +37,7 @@ from sam_pipeline.spark_jobs.rules.figures import Figure, Miss
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded, short
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
-from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
     day_figures,
@@ -101,7 +101,7 @@ def run_what_if(args: argparse.Namespace) -> int:
     report = args.report or other.name
     config, engine = load_report(args), open_database(args, READER)
     store = None if config.source == DATABASE else load_archive(args).open()
-    origin = Origin(config.source, store)
+    origin = ResultOrigin(config.source, store)
     with reading_at_once(engine) as connection:
         published_reports(connection, report, period)  # which refuses unknown names
         runs = [run for run in published_runs(connection, report, period) if run.until is None]

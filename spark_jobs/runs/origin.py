@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Origin:
+class ResultOrigin:
     """Where a command reads closed days from: `source` of [report], and the archive if it is used.
 
     Open days are always in the database.

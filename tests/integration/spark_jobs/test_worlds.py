@@ -23,7 +23,7 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.runs.now.folding import ThingNow, read_sites_folded
-from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.sql.archive import results as writing_results
 from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.store import LocalStore
@@ -167,7 +167,7 @@ def test_days_of_both_sources_make_one_report(
 def chosen(engine: Engine, store: LocalStore, source: str, batch: Batch) -> ArchivedDays:
     with reading(engine) as connection:
         period = Period(batch.setting.days[0], batch.setting.days[-1])
-        origin = Origin(source, store)
+        origin = ResultOrigin(source, store)
         return origin.archived_days(connection, period, batch.setting.days_before)
 
 

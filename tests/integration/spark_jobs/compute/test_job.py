@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
 from sam_pipeline.spark_jobs.runs.due import only_changed
 from sam_pipeline.spark_jobs.runs.exclusions import add
-from sam_pipeline.spark_jobs.runs.origin import Origin
+from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
@@ -176,7 +176,7 @@ def test_a_due_day_on_which_a_report_would_read_the_same_is_left_out_and_noted(
     grid.endpoint("B", "CE", "ce1")
     grid.result("SRM h1 put", "00:00", "OK")
 
-    database = Origin(DATABASE, None)
+    database = ResultOrigin(DATABASE, None)
 
     def run_due() -> list[str]:
         """Run the reports of the day that are due, and return their names."""

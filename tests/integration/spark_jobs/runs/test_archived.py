@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
-from sam_pipeline.spark_jobs.runs.origin import Origin, change_numbers
+from sam_pipeline.spark_jobs.runs.origin import ResultOrigin, change_numbers
 from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
@@ -71,7 +71,7 @@ def chosen(
     look_back: int = 1,
 ) -> ArchivedDays:
     with reading(grid.engine) as connection:
-        return Origin(source, store).archived_days(connection, period, look_back)
+        return ResultOrigin(source, store).archived_days(connection, period, look_back)
 
 
 def run(spark: SparkContext, grid: Grid, directory: Path, archived: ArchivedDays) -> None:
@@ -169,7 +169,7 @@ def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
 
     def due() -> list[Period]:
         with reading(figures.engine) as connection:
-            tasks = Origin(ARCHIVE, store).due(connection, reports, NEXT)
+            tasks = ResultOrigin(ARCHIVE, store).due(connection, reports, NEXT)
             return [report.period for report in tasks]
 
     assert due() == [Period(BEFORE, NEXT)]
@@ -192,7 +192,7 @@ def test_a_new_version_makes_all_days_due_on_which_its_results_count(
 
     def due() -> list[Period]:
         with reading(figures.engine) as connection:
-            tasks = Origin(ARCHIVE, store).due(connection, [report], NEXT)
+            tasks = ResultOrigin(ARCHIVE, store).due(connection, [report], NEXT)
             return [report.period for report in tasks]
 
     assert due() == []
