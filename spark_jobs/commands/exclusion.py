@@ -25,11 +25,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.command_line import print_list
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import (
-    MONITORING_HOST,
-    Exclusion,
-    announcement_json,
-)
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion, announcement_json
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import day_start, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC, SITE

@@ -7,11 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
-from sam_pipeline.spark_jobs.command_line import (
-    add_published_options,
-    published,
-    requested_period,
-)
+from sam_pipeline.spark_jobs.command_line import add_published_options, published, requested_period
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain import as_json, as_text
 from sam_pipeline.spark_jobs.explain.explanation import Selection, read_site_days

@@ -23,11 +23,7 @@ from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import examine
-from sam_pipeline.spark_jobs.command_line import (
-    add_published_options,
-    published,
-    requested_period,
-)
+from sam_pipeline.spark_jobs.command_line import add_published_options, published, requested_period
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed

@@ -24,20 +24,10 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.command_line import add_report_option, print_list
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
-from sam_pipeline.spark_jobs.runs.changes import (
-    MonthEffect,
-    candidate_effects,
-    shown,
-)
+from sam_pipeline.spark_jobs.runs.changes import MonthEffect, candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.published import published_reports
 from sam_pipeline.spark_jobs.runs.record import run_lock
-from sam_pipeline.spark_jobs.runs.seal import (
-    Seal,
-    complete_reports,
-    days_with_figures,
-    seal,
-    seals,
-)
+from sam_pipeline.spark_jobs.runs.seal import Seal, complete_reports, days_with_figures, seal, seals
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER, REPORTER

@@ -22,11 +22,7 @@ from sam_pipeline.spark_jobs.compute.sources.archive_slices import (
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Announced
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
-from sam_pipeline.spark_jobs.inputs.archive.reading import (
-    archive_error,
-    files_of,
-    read_archived,
-)
+from sam_pipeline.spark_jobs.inputs.archive.reading import archive_error, files_of, read_archived
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_number, day_start
 from sam_pipeline.sql.archive.manifest import RESULTS
