@@ -96,6 +96,7 @@ letters with the reason class-broken by itself once the view works.
 """
 
 ANY = "any"
+NONE = "no dead letters"
 LISTED = 50
 """The newest letters that `list` prints without --limit or --all."""
 SHOWN_BYTES = 64 * 1024
@@ -220,9 +221,14 @@ def run_list(args: argparse.Namespace) -> int:
     if args.by:
         groups = count_dead_letters(engine, selected, args.by, limit)
         if args.json:
-            print_json([_group_document(group, args.by) for group in groups])
+            documents = []
+            for group in map(asdict, groups):
+                name, known_by = group.pop("name"), group.pop("known_by")
+                more = {"known_by": known_by} if args.by == "sender" else {}
+                documents.append({args.by: name, **more, **group})
+            print_json(documents)
         else:
-            print_lines(*group_table(groups, args.by))
+            print_lines(*(group_table(groups, args.by) if groups else [NONE]))
         return OK
     after = args.after
     if after is None:
@@ -384,13 +390,6 @@ def _opened(args: argparse.Namespace) -> Engine:
     return engine
 
 
-def _group_document(group: LetterGroup, by: str) -> dict[str, object]:
-    """A group for JSON, in which the key `by` has its name."""
-    document = asdict(group)
-    name, known_by = document.pop("name"), document.pop("known_by")
-    return {by: name, **({"known_by": known_by} if by == "sender" else {}), **document}
-
-
 def _pages(outcomes: Iterable[Replayed]) -> Iterator[list[Replayed]]:
     """The outcomes in pages; the last one also if an error follows."""
     page: list[Replayed] = []
@@ -510,7 +509,7 @@ def _tables(
         yield text_table(columns, page)[0 if is_first else 2 :]
         is_first = False
     if is_first:
-        yield text_table(columns, ())
+        yield [NONE]
 
 
 def letter_lines(content: DeadLetterContent, everything: bool = False) -> list[str]:

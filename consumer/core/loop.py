@@ -66,9 +66,11 @@ class Sink(Protocol):
 
     def upkeep(self, news: bool) -> None:
         """Do a little other work between two batches; `news`: messages were stored."""
+        return
 
     def finish(self) -> None:
         """Complete the other work after the last batch."""
+        return
 
 
 @dataclass(frozen=True)

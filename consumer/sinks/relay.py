@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapp
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
-from typing import NamedTuple
 
 from sam_pipeline.consumer.core.inbox import (
     BROKER,
@@ -86,7 +84,7 @@ def opened_relay(config: ConsumerConfig, state: State, attempts: Attempts) -> It
         yield brokers
 
 
-class SpoolSink:
+class SpoolSink(Sink):
     """One directory queue.
 
     A redelivered message is in it twice, with the same id; the consumer that loads it stores it
@@ -114,14 +112,8 @@ class SpoolSink:
         # Messages are not decoded, so none is bad.
         return Outcome(answers=dict.fromkeys(answering(batch), MessageOutcome(SPOOL)))
 
-    def upkeep(self, news: bool) -> None:
-        pass
 
-    def finish(self) -> None:
-        pass
-
-
-class BrokerSink:
+class BrokerSink(Sink):
     """The brokers of a relay, in the order in which they are tried.
 
     The one that confirmed last is tried first. A redelivered message is sent again, with the same
@@ -130,22 +122,18 @@ class BrokerSink:
     """
 
     def __init__(
-        self,
-        brokers: Sequence[Broker],
-        config: ConsumerConfig,
-        state: State,
-        attempts: Attempts,
+        self, brokers: Sequence[Broker], config: ConsumerConfig, state: State, attempts: Attempts
     ) -> None:
         self._attempts = attempts
         self._links = [BrokerLink(broker, config, state.out_of_use) for broker in brokers]
-        self._kept = RejectedStore(config.rejected_directory)
+        self._rejected = DirectoryQueue(config.rejected_directory)
         self._state = state
         self._batch: Sequence[Delivery] = ()
         """The last batch; the messages of it that were confirmed are not sent again."""
         self._pending: dict[int, Message] = {}
         """Its messages that are neither confirmed nor rejected, by position."""
-        self._rejections: dict[int, RejectedMessage] = {}
-        """Those that no broker takes and are not kept yet."""
+        self._rejections: dict[int, tuple[Message, str]] = {}
+        """Those that no broker takes and are not kept yet, with the reason."""
 
     def prepare(self) -> None:
         losses: dict[str, SessionLost] = {}
@@ -165,9 +153,7 @@ class BrokerSink:
             self._batch = batch
             self._pending = {at: messages[at] for at, problem in problems.items() if not problem}
             self._rejections = {
-                at: RejectedMessage(messages[at], problem)
-                for at, problem in problems.items()
-                if problem
+                at: (messages[at], problem) for at, problem in problems.items() if problem
             }
         # Each message is offered to the brokers until one of them confirms or rejects it.
         reasons: dict[int, str] = {}
@@ -184,35 +170,56 @@ class BrokerSink:
         if not reasons.keys() >= self._pending.keys():
             raise _away(losses)
         for at, message in self._pending.items():
-            self._rejections[at] = RejectedMessage(message, reasons[at])
+            self._rejections[at] = message, reasons[at]
         self._pending = {}
         answers = {at: self._outcome(at) for at in answering(batch)}
+        count = len(self._rejections)
         try:
-            rejected = self._kept.keep(self._rejections, answers)
+            self._keep_rejections(answers)
         except SpoolError as error:
             raise SinkAway(error) from error
         self._batch = ()
-        return Outcome(Counts(rejected_messages=rejected), answers)
-
-    def upkeep(self, news: bool) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
+        return Outcome(Counts(rejected_messages=count - len(self._rejections)), answers)
 
     def close(self) -> None:
         """Close all connections."""
         for link in self._links:
             link.close()
 
+    def _keep_rejections(self, answered: Collection[int]) -> None:
+        """Store the rejected messages in a directory queue, each with the reason in a header.
+
+        `sam-publish spool` lists, shows, drops and sends them. The senders of the `answered` ones
+        keep them. Raises SpoolError: those that remain are not stored.
+        """
+        positions = [at for at in self._rejections if at not in answered]
+        elements = [
+            serialise(Message({**message.headers, REJECTED: reason}, message.body))
+            for message, reason in map(self._rejections.__getitem__, positions)
+        ]
+        kept: dict[tuple[str, str], list[str]] = {}
+        for at, _ in zip(positions, self._rejected.store_all(elements), strict=True):
+            message, reason = self._rejections.pop(at)
+            destination = message.headers.get(DESTINATION, "")
+            kept.setdefault((destination, reason), []).append(message.message_id)
+        for (destination, reason), ids in kept.items():
+            logger.error(
+                "%s rejected, first %s to %s: %s; kept in %s (docs/consumer.md, Rejected messages)",
+                plural(len(ids), "message"),
+                ids[0],
+                destination or "no destination",
+                reason,
+                self._rejected.path,
+                extra={"message_id": ids[0]},
+            )
+
     def _outcome(self, at: int) -> MessageOutcome:
         """The outcome of the message at this position, whose sender waits for it."""
-        rejection = self._rejections.get(at)
-        if rejection is None:
+        _, problem = self._rejections.get(at, (None, ""))
+        if not problem:
             return MessageOutcome(BROKER)
-        forbidden = says(FORBIDDEN, rejection.reason)
-        reason = NOT_AUTHORISED if forbidden else REFUSED_BY_BROKER
-        return MessageOutcome(NOWHERE, letters=[UnloadedRecord(None, reason, rejection.reason)])
+        reason = NOT_AUTHORISED if says(FORBIDDEN, problem) else REFUSED_BY_BROKER
+        return MessageOutcome(NOWHERE, letters=[UnloadedRecord(None, reason, problem)])
 
 
 def addressed(message: Message) -> Message:
@@ -398,53 +405,3 @@ def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:
     with suppress(ConfigError):  # reported by `prove`
         proxy = config.target_of(broker).find_proxy()
     return timed(broker, str(proxy or ""), "", prove, SessionLost)
-
-
-class RejectedMessage(NamedTuple):
-    """A message that no broker takes, and why."""
-
-    message: Message
-    reason: str
-
-
-class RejectedStore:
-    """The directory queue for messages that no broker takes, each with the reason in a header.
-
-    The first message creates it. `sam-publish spool` lists, shows, drops and sends them.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._queue = DirectoryQueue(path)
-
-    def keep(
-        self, rejections: MutableMapping[int, RejectedMessage], answered: Collection[int]
-    ) -> int:
-        """Store the messages, by position, and remove those that are stored; returns their number.
-
-        The senders of the `answered` ones keep them.
-
-        Raises:
-            SpoolError: those that remain are not stored.
-        """
-        positions = [at for at in rejections if at not in answered]
-        elements = [
-            serialise(Message({**message.headers, REJECTED: reason}, message.body))
-            for message, reason in map(rejections.__getitem__, positions)
-        ]
-        kept: dict[tuple[str, str], list[str]] = {}
-        for at, _ in zip(positions, self._queue.store_all(elements), strict=True):
-            message, reason = rejections.pop(at)
-            destination = message.headers.get(DESTINATION, "")
-            kept.setdefault((destination, reason), []).append(message.message_id)
-        for (destination, reason), ids in kept.items():
-            logger.error(
-                "%s rejected, first %s to %s: %s; kept in %s (docs/consumer.md, Rejected messages)",
-                plural(len(ids), "message"),
-                ids[0],
-                destination or "no destination",
-                reason,
-                self._path,
-                extra={"message_id": ids[0]},
-            )
-        return len(elements)
