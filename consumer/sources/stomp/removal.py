@@ -128,7 +128,13 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
             try:
                 if dialect.kind == RABBITMQ:
                     session.ask("SUBSCRIBE", _headers(dialect, made), _soon())
-                session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
+                headers: Mapping[str, str] = _headers(dialect, made)
+                if dialect.kind == ARTEMIS:
+                    # It deletes the queue with the name of client and subscription; that of a
+                    # shared one also begins with our name.
+                    name = made.stored_in.removeprefix(f"{made.consumer}.")
+                    headers = {"id": ID, "durable-subscription-name": name}
+                session.ask("UNSUBSCRIBE", headers, _soon())
                 if dialect.kind == RABBITMQ:  # it confirms in any case
                     session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
                     raise SessionLost("the broker confirmed, but did not delete it", by_error=True)
@@ -178,16 +184,6 @@ def _reading(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:
     if dialect.kind == ARTEMIS:
         headers["consumer-window-size"] = UNLIMITED
     return headers
-
-
-def _unsubscribing(dialect: BrokerDialect, made: MadeSubscription) -> Mapping[str, str]:
-    """The headers of UNSUBSCRIBE that delete it."""
-    if dialect.kind == ARTEMIS:
-        # It deletes the queue with the name of client and subscription; that of a shared one
-        # also begins with our name.
-        name = made.stored_in.removeprefix(f"{made.consumer}.")
-        return {"id": ID, "durable-subscription-name": name}
-    return _headers(dialect, made)
 
 
 def _soon() -> Deadline:

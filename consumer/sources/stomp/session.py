@@ -305,7 +305,13 @@ class ConsumingSession:
                 break
         self._acknowledge()
         if session.unreadable:
-            raise self._leave()
+            # The broker must have read our acks: closing at once may discard them.
+            self._push(encode("DISCONNECT", {"receipt": "DISCONNECT"}))
+            self._channel.deadline = Deadline.after(GOODBYE_S)
+            with suppress(OSError):
+                while self._channel.receive(RECEIVE_BYTES):
+                    pass
+            raise session.lose(session.unreadable)
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
         """Called by the main loop, with the tokens in the order of the deliveries."""
@@ -476,15 +482,6 @@ class ConsumingSession:
                 session.receive(Deadline.after(LAST_READ_S))
             raise session.lose(session.send_failure)
         self._sent_at = time.monotonic()
-
-    def _leave(self) -> SessionLost:
-        """End the session after the broker has read our acks: closing at once may discard them."""
-        self._push(encode("DISCONNECT", {"receipt": "DISCONNECT"}))
-        self._channel.deadline = Deadline.after(GOODBYE_S)
-        with suppress(OSError):
-            while self._channel.receive(RECEIVE_BYTES):
-                pass
-        return self._session.lose(self._session.unreadable)
 
 
 def refused(message: Message, fault: Fault) -> Message:
