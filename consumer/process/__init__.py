@@ -1,1 +1,1 @@
-"""The process: its signals, its clock, the lock of its name."""
+"""The process: its signals, its memory, its listening sockets, and files that it reads again."""

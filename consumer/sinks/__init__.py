@@ -1,1 +1,1 @@
-"""The sinks of messages: the database, or a directory queue."""
+"""The sinks of messages: the database; or, for a relay, a directory queue or brokers."""

@@ -1,1 +1,1 @@
-"""The sources of messages: brokers and directory queues."""
+"""The sources of messages: brokers, directory queues and the HTTP door."""

@@ -153,7 +153,10 @@ def make_taps(
 
 
 class SpoolTap(SpoolSource):
-    """Delivers all elements, oldest first, and then those that are added."""
+    """Delivers all elements, oldest first, and then those that are added.
+
+    They are read, but neither locked nor removed.
+    """
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         assert isinstance(inbox, TapInbox)
@@ -226,7 +229,11 @@ def tap_headers(
 
 
 class TapSession(ConsumingSession):
-    """Delivers to a TapInbox."""
+    """A session whose subscriptions end with it, and which acknowledges nothing.
+
+    The broker sends a copy of each message to a topic. From a queue it would send the messages
+    themselves, so a queue is only browsed, where the broker can do that.
+    """
 
     _inbox: TapInbox
 

@@ -1,4 +1,4 @@
-"""From a request to a message: its class, its id, and the headers that decide over its records."""
+"""`POST /v1/messages/{class}`: one message, with its class, its id and its headers."""
 
 from __future__ import annotations
 

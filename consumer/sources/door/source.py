@@ -1,4 +1,4 @@
-"""The paths that the door knows, and their handlers."""
+"""The HTTP door as a source: its paths, and one event loop in the thread of the source."""
 
 from __future__ import annotations
 
