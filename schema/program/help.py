@@ -37,77 +37,59 @@ class Item(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Paragraphs, then items; a section without a title continues the one before."""
+    """Paragraphs, then items; the title may be empty."""
 
     title: str
     paragraphs: Sequence[str]
     items: Sequence[Item] = ()
 
 
-ABOUT_PROGRAMS = (
-    Section(
-        "environment",
-        (),
-        (
-            Item("SAM_CONFIG", "the configuration file, unless --config names one"),
-            Item(
-                "SAM_<SECTION>_<KEY>",
-                "a key of it in capitals, such as SAM_DATABASE_URL; lists are separated by commas",
-            ),
-        ),
-    ),
-    Section(
-        "files",
-        (),
-        (
-            Item(
-                "./sam.toml, ~/.config/sam/sam.toml, /etc/sam/sam.toml",
-                "the configuration: the first of them that exists, and conf.d/*.toml beside it",
-            ),
-        ),
-    ),
-    Section(
-        "exit codes",
-        (),
-        (
-            Item("0", "success"),
-            Item("64", "wrong usage"),
-            Item("65", "some input was bad; the rest was done"),
-            Item("66", "no such file"),
-            Item("69", "a service cannot be reached"),
-            Item("70", "a bug"),
-            Item("73, 74", "a file cannot be created; cannot be written"),
-            Item("75", "not now: try again later"),
-            Item("77", "no permission"),
-            Item("78", "the configuration or the schema is wrong"),
-        ),
-    ),
-)
+ABOUT_PROGRAMS = """\
+environment:
+  SAM_CONFIG           the configuration file, unless --config names one
+  SAM_<SECTION>_<KEY>  a key of it in capitals, such as SAM_DATABASE_URL; lists are separated by
+                       commas
 
+files:
+  ./sam.toml, ~/.config/sam/sam.toml, /etc/sam/sam.toml  the configuration: the first of them that
+                       exists, and conf.d/*.toml beside it
 
-def _columns() -> int:
-    """The width of the terminal, at most MAX_WIDTH."""
-    try:
-        width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) or 80
-    except (OSError, ValueError):
-        width = 80
-    return min(max(width, 40), MAX_WIDTH)
+exit codes:
+  0       success
+  64      wrong usage
+  65      some input was bad; the rest was done
+  66      no such file
+  69      a service cannot be reached
+  70      a bug
+  73, 74  a file cannot be created; cannot be written
+  75      not now: try again later
+  77      no permission
+  78      the configuration or the schema is wrong
+"""
 
 
 def help_text(parser: argparse.ArgumentParser) -> str:
     """All of the help."""
-    return _shown(parser, [*sections(parser), *about(parser)])
+    shown = [*sections(parser)]
+    if any(subparsers(parser)):
+        shown += [*_more(parser), *parsed("" if " " in parser.prog else ABOUT_PROGRAMS)]
+    return _shown(parser, shown)
 
 
 def commands_text(parser: argparse.ArgumentParser) -> str:
     """How to call the program, and its commands."""
-    return _shown(parser, [*command_sections(parser), _more(parser)])
+    return _shown(parser, [*command_sections(parser), *_more(parser)])
+
+
+def _more(parser: argparse.ArgumentParser) -> Iterator[Section]:
+    return parsed(f"`{parser.prog} help COMMAND` describes one of them.")
 
 
 def usage(parser: argparse.ArgumentParser, width: int = 100_000) -> str:
     """How to call a command, without the common options."""
     formatter = argparse.HelpFormatter(parser.prog, width=width)
-    actions = [action for action in parser._actions if action not in common_actions(parser)]
+    groups = [group for group in parser._action_groups if group.title != COMMON]
+    actions = [action for group in groups for action in group._group_actions]
     formatter.add_usage(parser.usage, actions, parser._mutually_exclusive_groups)
     return formatter.format_help().strip()
 
@@ -119,8 +101,7 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
     groups = {str(group.title): group for group in parser._action_groups}
     common = groups.pop(COMMON, None)
     for title, group in groups.items():
-        items = _options(parser, group)
-        if items:
+        if items := _options(parser, group):
             title = title.removeprefix("positional ")
             yield Section(title, [group.description] if group.description else [], items)
     metavars = [action.metavar for action in parser._actions]
@@ -137,11 +118,19 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
 
 
 def _options(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[Item]:
-    return [
-        Item(invocation(action), explanation(parser, action))
-        for action in group._group_actions
-        if not isinstance(action, argparse._SubParsersAction)
-    ]
+    """The arguments or options of a group, such as `-q, --quiet` or `--config FILE`."""
+    formatter, items = argparse.HelpFormatter(parser.prog), []
+    for action in group._group_actions:
+        if isinstance(action, argparse._SubParsersAction):
+            continue
+        term, text = action.metavar or action.dest, formatter._expand_help(action)
+        if action.option_strings:
+            value = formatter._format_args(action, action.dest.upper())
+            term = f"{', '.join(action.option_strings)} {value}".rstrip()
+        if isinstance(action, argparse._AppendAction):
+            text += "; may be repeated"
+        items.append(Item(str(term), text))
+    return items
 
 
 def command_sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
@@ -153,42 +142,8 @@ def command_sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
             yield Section(title, (), [Item(name, texts[name]) for name in names])
 
 
-def about(parser: argparse.ArgumentParser) -> Iterator[Section]:
-    """The end of the help of a program with commands."""
-    if any(subparsers(parser)):
-        yield _more(parser)
-        yield from () if " " in parser.prog else ABOUT_PROGRAMS
-
-
-def _more(parser: argparse.ArgumentParser) -> Section:
-    return Section("", [f"`{parser.prog} help COMMAND` describes one of them."])
-
-
-def common_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [
-        action
-        for group in parser._action_groups
-        if group.title == COMMON
-        for action in group._group_actions
-    ]
-
-
 def subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAction]:  # type: ignore[type-arg]
     return (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-
-
-def invocation(action: argparse.Action) -> str:
-    """`-q, --quiet`, `--config FILE`, `ID`."""
-    if not action.option_strings:
-        return str(action.metavar or action.dest)
-    value = argparse.HelpFormatter("")._format_args(action, action.dest.upper())
-    return f"{', '.join(action.option_strings)} {value}".rstrip()
-
-
-def explanation(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """The help of an option or argument, and whether it may be repeated."""
-    text = argparse.HelpFormatter(parser.prog)._expand_help(action) if action.help else ""
-    return f"{text}; may be repeated" if isinstance(action, argparse._AppendAction) else text
 
 
 def parsed(text: str) -> Iterator[Section]:
@@ -221,7 +176,11 @@ def _items(lines: Sequence[str]) -> Iterator[Item]:
 
 
 def _shown(parser: argparse.ArgumentParser, shown: Sequence[Section]) -> str:
-    width = _columns()
+    try:
+        width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) or 80
+    except (OSError, ValueError):
+        width = 80
+    width = min(max(width, 40), MAX_WIDTH)
     terms = [term for title, _, items in shown for term, _ in items if title not in EXAMPLES]
     column = min(max(map(len, terms), default=0) + 4, TERM_WIDTH)
     lines = [usage(parser, width)]
@@ -231,16 +190,12 @@ def _shown(parser: argparse.ArgumentParser, shown: Sequence[Section]) -> str:
         if title in EXAMPLES:
             lines += example_lines(items, width)
         else:
-            for item in items:
-                lines += _item_lines(item, column, width)
+            for term, text in items:
+                head, rest = f"  {term}", wrap(text, width - column, break_on_hyphens=False)
+                if rest and len(head) < column - 1:
+                    head = head.ljust(column) + rest.pop(0)
+                lines += [head, *(" " * column + line for line in rest)]
     return "\n".join([*lines, ""])
-
-
-def _item_lines(item: Item, column: int, width: int) -> list[str]:
-    term, *others = f"  {item.term}", *wrap(item.text, width - column, break_on_hyphens=False)
-    if others and len(term) < column - 1:
-        term = term.ljust(column) + others.pop(0)
-    return [term, *(" " * column + line for line in others)]
 
 
 def example_lines(items: Sequence[Item], width: int) -> list[str]:
