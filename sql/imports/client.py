@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from time import sleep
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
@@ -95,7 +95,7 @@ class FeedRetry(urllib3.Retry):
             raise FeedUnavailable(f"{failure}: {wait}; {UNCHANGED}, try again later")
         if response:  # urllib3 itself logs connections that fail
             logger.warning("%s; retrying in %.1f s", failure, pause)
-        time.sleep(pause)
+        sleep(pause)
 
 
 class FeedClient:
