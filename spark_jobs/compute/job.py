@@ -15,10 +15,15 @@ from pyspark import SparkContext
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.compute.folding import REASONS
-from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
+from sam_pipeline.spark_jobs.compute.planning import (
+    Instances,
+    instance_groups,
+    make_plan,
+    numbered,
+    site_groups,
+)
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, ResultSource, Run, Storage
 from sam_pipeline.spark_jobs.compute.sources.database import DatabaseSource
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered
 from sam_pipeline.spark_jobs.compute.tasks import (
     Folded,
     ResultCounts,

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.dialects import sqlite
 
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances
+from sam_pipeline.spark_jobs.compute.planning import Instances
 from sam_pipeline.spark_jobs.compute.tasks import SEGMENTS, Folded, Slice
 from sam_pipeline.spark_jobs.errors import SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import Announced

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from sam_pipeline.spark_jobs.compute.planning import Instances
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, Run
 from sam_pipeline.spark_jobs.compute.sources.archive_slices import (
     ArchiveReader,
@@ -19,7 +20,6 @@ from sam_pipeline.spark_jobs.compute.sources.archive_slices import (
     SurveyedFile,
     survey,
 )
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Announced
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.archive.reading import archive_error, files_of, read_archived

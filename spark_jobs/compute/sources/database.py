@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Engine, text
 
+from sam_pipeline.spark_jobs.compute.planning import Instances, read_instances
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, Storage
 from sam_pipeline.spark_jobs.compute.sources.database_slices import DatabaseSlice, SliceReader
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances, read_instances
 from sam_pipeline.spark_jobs.inputs.announced import (
     TIME,
     VALUES,

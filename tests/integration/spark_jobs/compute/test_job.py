@@ -13,11 +13,11 @@ from sqlalchemy import text
 from sam_pipeline.spark_jobs.compute import job, reports
 from sam_pipeline.spark_jobs.compute.cluster import start
 from sam_pipeline.spark_jobs.compute.job import Summary
+from sam_pipeline.spark_jobs.compute.planning import numbered
 from sam_pipeline.spark_jobs.compute.reports import failure
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, Run, Storage
 from sam_pipeline.spark_jobs.compute.sources import database_slices
 from sam_pipeline.spark_jobs.compute.sources.database import DatabaseSource
-from sam_pipeline.spark_jobs.compute.sources.instances import numbered
 from sam_pipeline.spark_jobs.compute.stretches import concatenated
 from sam_pipeline.spark_jobs.config import DATABASE
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs, SparkFailed

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.compute.folding import MetricStretches, Plan, fold
-from sam_pipeline.spark_jobs.compute.planning import make_plan, site_groups
-from sam_pipeline.spark_jobs.compute.sources.instances import Instances
+from sam_pipeline.spark_jobs.compute.planning import Instances, make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, stretches
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
