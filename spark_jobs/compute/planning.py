@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.compute.folding import (
     COUNTS,
@@ -52,8 +51,6 @@ Names = tuple[str, ...]
 UNKNOWN_ID = -1
 """The id of an instance that the database does not know."""
 
-_ALL = f"SELECT instance_id, {', '.join(INSTANCE_NAMES)} FROM report_instance"
-
 
 class Instances(NamedTuple):
     """All metric instances, numbered from 0, with a row for each.
@@ -81,18 +78,10 @@ class Instances(NamedTuple):
         return np.flatnonzero(count[number] > 1)
 
 
-def read_instances(connection: Connection) -> pa.Table:
-    """All metric instances of the database: `instance_id`, and a column for each of their names."""
-    rows = connection.execute(text(_ALL)).all()
-    ids, *names = zip(*rows, strict=True) if rows else [()] * (1 + len(INSTANCE_NAMES))
-    texts = [pa.array(column, pa.string()) for column in names]
-    return pa.table([pa.array(ids, pa.int64()), *texts], ["instance_id", *INSTANCE_NAMES])
-
-
 def numbered(tables: Sequence[pa.Table]) -> Instances:
-    """Number the instances of all tables, such as that of `read_instances`, each of them once.
+    """Number the instances of all tables, each of them once.
 
-    Tables of instances that have no id lack the column `instance_id`.
+    A table has a column for each of their names, and `instance_id` if the database knows them.
     """
     together = pa.concat_tables(tables, promote_options="default")
     columns = [

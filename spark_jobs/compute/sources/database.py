@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.compute.planning import Instances, read_instances
+from sam_pipeline.spark_jobs.compute.planning import Instances
 from sam_pipeline.spark_jobs.compute.run import DaysToRead, Storage
 from sam_pipeline.spark_jobs.compute.sources.database_slices import DatabaseSlice, SliceReader
+from sam_pipeline.spark_jobs.compute.stretches import NAMES
 from sam_pipeline.spark_jobs.inputs.announced import (
     TIME,
     VALUES,
@@ -28,6 +29,7 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S, day_number, day_start, per
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.sql.database.engine import reading
 
+_INSTANCES = f"SELECT instance_id, {', '.join(NAMES)} FROM report_instance"
 # Results that arrive during the run are left to the next one.
 _READ = "result_id <= :newest"
 # Time and status in one number, as in compute/stretches.py.
@@ -60,7 +62,10 @@ class DatabaseSource:
         excluded = {e for day in self.days for e in announced[max(day, first)].exclusions}
         self._exclusions = list(excluded)
         with reading(self._storage.engine) as connection:
-            return read_instances(connection)
+            rows = connection.execute(text(_INSTANCES)).all()
+        ids, *names = zip(*rows, strict=True) if rows else [()] * (1 + len(NAMES))
+        texts = [pa.array(column, pa.string()) for column in names]
+        return pa.table([pa.array(ids, pa.int64()), *texts], ["instance_id", *NAMES])
 
     def slices(
         self, instances: Instances, thresholds: Sequence[Threshold], apart_s: int | None, cores: int
