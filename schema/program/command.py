@@ -368,7 +368,7 @@ def print_json_line(value: object) -> None:
     print_text(f"{to_json(value, indent=None)}\n")
 
 
-def print_json_array(items: Iterable[object], file: Optional[TextIO] = None) -> None:
+def print_json_array(items: Iterable[object]) -> None:
     """Print one JSON document, an array; each item as soon as it is known.
 
     It ends as it should even if an error follows the last item.
@@ -376,10 +376,10 @@ def print_json_array(items: Iterable[object], file: Optional[TextIO] = None) -> 
     before = "[\n  "
     try:
         for item in items:
-            print_text(before + to_json(item).replace("\n", "\n  "), file)
+            print_text(before + to_json(item).replace("\n", "\n  "))
             before = ",\n  "
     finally:
-        print_text("[]\n" if before[0] == "[" else "\n]\n", file)
+        print_text("[]\n" if before[0] == "[" else "\n]\n")
 
 
 def print_text(text: Union[str, bytes], file: Optional[TextIO] = None) -> None:

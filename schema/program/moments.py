@@ -85,14 +85,6 @@ def month_argument(text: str) -> date:
         ) from None
 
 
-def age_argument(text: str) -> timedelta:
-    """An age above 0: `90s`, `30min`, `24h`, `30d`."""
-    with suppress(ValueError):
-        if age := parse_duration(text):
-            return age
-    raise ArgumentTypeError(f"{text!r} is not an age (expected 90s, 24h, 30d or similar)")
-
-
 def days_argument(text: str) -> int:
     """An age in whole days, at least one: `30d`."""
     match = re.fullmatch("([1-9][0-9]{0,4})d", text)

@@ -49,11 +49,6 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def rows_and_duplicates(rows: int, duplicates: int) -> str:
-    """`1 row, 3 duplicates`: what the database stored, and what it had before."""
-    return f"{plural(rows, 'row')}, {plural(duplicates, 'duplicate')}"
-
-
 def duration(seconds: int) -> str:
     """`3 h`, `2 d 5 h`, `40 s`: the two largest units, rounded down."""
     counts = []

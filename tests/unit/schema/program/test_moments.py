@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 
 from sam_pipeline.schema.program import moments
 from sam_pipeline.schema.program.moments import (
-    age_argument,
     day_argument,
     days_argument,
     moment_argument,
@@ -50,9 +49,6 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
         (month_argument, "2026-11", date(2026, 11, 1)),
         (month_argument, "this-month", date(2026, 1, 1)),
         (month_argument, "last-month", date(2025, 12, 1)),
-        (age_argument, "90s", timedelta(seconds=90)),
-        (age_argument, "1.5m", timedelta(seconds=90)),
-        (age_argument, "24h", timedelta(days=1)),
         (days_argument, "1d", 1),
         (days_argument, "99999d", 99_999),
     ],
@@ -74,7 +70,6 @@ NO_AGE = "0s", "", "60", "-1d", "1,5d", "2w", "06d", "٦d", "100000d", "1d ", "y
         *((time_argument, text, "is not a time") for text in NO_TIME),
         *((day_argument, text, "is not a date .expected YYYY-MM-DD") for text in NO_DAY),
         *((month_argument, text, "is not a month .expected YYYY-MM") for text in NO_MONTH),
-        *((age_argument, text, "is not an age .expected 90s") for text in NO_AGE),
         *((days_argument, text, "expected 1d to 99999d") for text in (*NO_AGE, "24h", "1.5d")),
     ],
 )
