@@ -12,8 +12,8 @@ from sam_pipeline.publisher.delivery.publication import (
     Publication,
     Receipt,
     Rejection,
+    publish,
 )
-from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.schema.errors import ConfigError, RecordRefused

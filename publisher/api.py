@@ -27,15 +27,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_origin
 
-from sam_pipeline.publisher.delivery.origin import script_origin
 from sam_pipeline.publisher.delivery.outgoing import (
     fitted,
     messages_of_copy,
     outgoing,
     require_deliverable,
+    script_origin,
 )
-from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication
-from sam_pipeline.publisher.delivery.publish import courier_for
+from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication, courier_for
 from sam_pipeline.publisher.probe.values import record_of_values, this_host
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
@@ -112,7 +111,7 @@ class Publisher:
             if problem := problem_of_destination(destination):
                 raise ConfigError([problem])
             if self.config.signing_key_file:
-                from sam_pipeline.publisher.delivery.signing import signer_of  # 15 ms
+                from sam_pipeline.publisher.delivery.signing import signer_of  # 10 ms
 
                 signer_of(self.config.signing_key_file)
         self.published = 0

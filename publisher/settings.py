@@ -11,18 +11,20 @@ from typing import Any, Optional
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import problem_of_destination
+from sam_pipeline.schema.messages.headers import COVERED, SESSION, WRITTEN, is_header_name
 from sam_pipeline.schema.messages.message import default_destination
-from sam_pipeline.schema.net.broker_url import (
+from sam_pipeline.schema.net.broker import (
     AMS,
     DOOR,
     SPOOL,
     STOMP,
     WITHOUT_LOGIN,
     Broker,
+    SpoolLimits,
+    Target,
     parse_broker,
     problem_of_target,
 )
-from sam_pipeline.schema.net.target import SpoolLimits, Target
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.settings.broker import (
     LoginKeys,
@@ -100,11 +102,7 @@ def _problems_of_record(names: Mapping[str, str]) -> Iterator[str]:
 
 def _problems_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
     """The problems of headers for SEND: those that we set, and what STOMP can't carry."""
-    # Only a table has headers: 15 ms.
-    from sam_pipeline.schema.identity.signature import COVERED
-    from sam_pipeline.schema.net.stomp.frame import OURS, SESSION, is_header_name
-
-    ours = {*OURS, *SESSION, *map(str.lower, COVERED)}
+    ours = {*WRITTEN, *SESSION, *map(str.lower, COVERED)}
     for name, value in headers.items():
         if not is_header_name(name) or not value.isprintable():
             yield f"{name!r} is not a header with a printable value"

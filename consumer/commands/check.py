@@ -29,13 +29,12 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID, token_identity
 from sam_pipeline.schema.identity.policy import ANY, load_policy
 from sam_pipeline.schema.identity.tokens import load_tokens
-from sam_pipeline.schema.net.broker_url import STOMP, Broker, is_loopback
+from sam_pipeline.schema.net.broker import STOMP, Broker, Proxy, is_loopback
 from sam_pipeline.schema.net.certificate import (
     first_certificate,
     host_names_of,
 )
 from sam_pipeline.schema.net.channel import error_text
-from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.program.command import (
     NO_PERMISSION,

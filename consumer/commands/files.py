@@ -13,7 +13,7 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.door.access import Credentials, load_credentials
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.policy import Policy, usable_policy
-from sam_pipeline.schema.net.broker_url import SPOOL
+from sam_pipeline.schema.net.broker import SPOOL
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from sam_pipeline.schema.secret_file import read_secret

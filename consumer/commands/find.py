@@ -14,9 +14,9 @@ from typing import Any
 from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
 from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.headers import REJECTED
 from sam_pipeline.schema.messages.message import Origin, claimed_origin
-from sam_pipeline.schema.net.broker_url import SPOOL
-from sam_pipeline.schema.net.stomp.frame import REJECTED
+from sam_pipeline.schema.net.broker import SPOOL
 from sam_pipeline.schema.program.command import (
     NO_INPUT,
     OK,

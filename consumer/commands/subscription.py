@@ -26,7 +26,7 @@ from sam_pipeline.consumer.sources.stomp.records import (
 )
 from sam_pipeline.consumer.sources.stomp.removal import MAX_COUNT, Removal, remove
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
     USAGE,

@@ -27,7 +27,7 @@ from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, claimed_origin
 from sam_pipeline.schema.messages.refused import refusal_of
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
+from sam_pipeline.schema.net.broker import SPOOL, STOMP, parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
     duration_argument,

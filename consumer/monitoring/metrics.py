@@ -26,13 +26,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
 from sam_pipeline.consumer.process.listening import is_rebound
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.tls import server_context
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.secret_file import read_secret
 
 if TYPE_CHECKING:
-    from sam_pipeline.schema.net.target import TlsFiles
+    from sam_pipeline.schema.net.broker import TlsFiles
 
 PREFIX = "sam_consume"
 LAG = "Time from sending a message to the commit of its rows."

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker, is_loopback
+from sam_pipeline.schema.net.broker import Broker, is_loopback
 
 FIRST_INHERITED = 3
 """The descriptor of the first socket that systemd passes (sd_listen_fds(3))."""

@@ -28,15 +28,16 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import default_destination
-from sam_pipeline.schema.net.broker_url import (
+from sam_pipeline.schema.net.broker import (
     LISTEN,
     SPOOL,
     STOMP,
     Broker,
+    Target,
+    TlsFiles,
     is_loopback,
     parse_broker,
 )
-from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import Limits

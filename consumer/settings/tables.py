@@ -9,15 +9,15 @@ from pathlib import Path
 
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
-from sam_pipeline.schema.net.broker_url import (
+from sam_pipeline.schema.net.broker import (
     LISTEN,
     SPOOL,
     STOMP,
     Broker,
+    TlsFiles,
     is_loopback,
     parse_broker,
 )
-from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.settings.broker import TableKeys
 from sam_pipeline.schema.settings.key import (
     NOT_NEGATIVE,

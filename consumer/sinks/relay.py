@@ -30,13 +30,13 @@ from sam_pipeline.schema.identity.identity import identified
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
+from sam_pipeline.schema.messages.headers import REJECTED
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
-from sam_pipeline.schema.net.broker_url import SPOOL as SPOOL_URL
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import SPOOL as SPOOL_URL
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import Resolver, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.net.stomp.sender import (
     FORBIDDEN,
     EndedByMessage,

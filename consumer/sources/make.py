@@ -25,7 +25,7 @@ from sam_pipeline.consumer.sources.stomp.session import (
 )
 from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings, StompSource
 from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
+from sam_pipeline.schema.net.broker import LISTEN, SPOOL, Broker
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.wording import plural
 

@@ -14,9 +14,9 @@ from itertools import chain
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.schema.identity.identity import key_identity
 from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.identity.signature import KEY_NAME, arrived
+from sam_pipeline.schema.identity.signature import arrived
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import KEY_NAME, Message
 
 MAX_AGE = timedelta(days=30)
 """By default."""

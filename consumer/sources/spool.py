@@ -24,12 +24,12 @@ from sam_pipeline.schema.identity.identity import (
     uid_identity,
     with_identity,
 )
-from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.message import Message, without_claims
+from sam_pipeline.schema.messages.headers import without_claims
+from sam_pipeline.schema.messages.message import KEY_NAME, Message
 from sam_pipeline.schema.messages.refused import MARKS
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.spool.inspection import inaccessible, reason_of
 from sam_pipeline.schema.spool.large_element import read_limited

@@ -26,7 +26,7 @@ from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages.destination import QUEUES, forwarding_destination
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL
+from sam_pipeline.schema.net.broker import LISTEN, SPOOL
 from sam_pipeline.schema.net.stomp.frame import Fault, Frame
 from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.schema.spool.inspection import inaccessible

@@ -27,9 +27,8 @@ from sam_pipeline.publisher.brokers.http import (
 from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 
 MAX_FORM_BYTES = 200_000
 """The servlet answers a longer form with 400."""

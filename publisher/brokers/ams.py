@@ -33,9 +33,8 @@ from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1_000_000

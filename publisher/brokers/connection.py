@@ -6,9 +6,9 @@ from typing import Callable, TypeVar
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.channel import Channel, connect, error_text, open_tunnel
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 
 T = TypeVar("T")
 

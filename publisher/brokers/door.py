@@ -27,9 +27,8 @@ from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.spool.element import serialise
 

@@ -17,12 +17,11 @@ from typing import Any, Callable, NamedTuple, Optional, cast
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.schema.messages.headers import can_travel
 from sam_pipeline.schema.messages.message import DESTINATION, Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import can_travel
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.secret_file import basic_login
 

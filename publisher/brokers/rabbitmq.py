@@ -25,9 +25,8 @@ from sam_pipeline.publisher.brokers.http import (
 from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, MESSAGE_ID, Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 
 DEFAULT_EXCHANGE = "amq.default"
 """Routes a message to the queue named by the routing key."""

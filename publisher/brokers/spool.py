@@ -13,9 +13,8 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 

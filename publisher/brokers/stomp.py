@@ -8,10 +8,10 @@ from functools import partial
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.schema.messages.destination import QUEUES
+from sam_pipeline.schema.messages.headers import RECEIPT, send_headers
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import RECEIPT, send_headers
 from sam_pipeline.schema.net.stomp.sender import (
     MISSING,
     SendingSession,
@@ -22,7 +22,6 @@ from sam_pipeline.schema.net.stomp.sender import (
     send_frame,
 )
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost
-from sam_pipeline.schema.net.target import Target
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"

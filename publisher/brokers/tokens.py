@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import problem_of_secret_to
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import Target, problem_of_secret_to
 from sam_pipeline.schema.secret_file import Secret, read_secret
 
 

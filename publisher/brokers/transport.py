@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Optional, cast
 
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import (
+from sam_pipeline.schema.net.broker import (
     ACTIVEMQ_REST,
     AMS,
     DOOR,
@@ -16,9 +16,9 @@ from sam_pipeline.schema.net.broker_url import (
     SPOOL,
     STOMP,
     Broker,
+    Target,
 )
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 
 if TYPE_CHECKING:
     from typing import Protocol

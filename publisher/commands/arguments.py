@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.delivery.origin import command_origin
+from sam_pipeline.publisher.delivery.outgoing import command_origin
 from sam_pipeline.publisher.settings import RECORD_KEYS, PublisherConfig, load_config
 from sam_pipeline.schema.messages.destination import require_destination
-from sam_pipeline.schema.messages.message import DESTINATION, default_destination, is_ours
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.stomp.frame import OURS, belongs_to_broker, is_header_name
+from sam_pipeline.schema.messages.headers import WRITTEN, belongs_to_broker, is_header_name, is_ours
+from sam_pipeline.schema.messages.message import DESTINATION, default_destination
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.program.command import duration_argument, text_argument
 
 if TYPE_CHECKING:
-    import argparse
     from typing import Any
 
     from sam_pipeline.schema.records.text import Record
@@ -123,7 +122,7 @@ def header_argument(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"{name} is reserved by brokers: choose another name")
     if is_ours(name):
         raise argparse.ArgumentTypeError(f"{name} may be set only by consumers and relays")
-    if name.lower() in OURS:
+    if name.lower() in WRITTEN:
         advice = ": use --destination" if name.lower() == DESTINATION else ""
         raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself{advice}")
     return name, value

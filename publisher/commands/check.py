@@ -21,8 +21,7 @@ from sam_pipeline.publisher.brokers.tokens import (
 )
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options, flags_of
-from sam_pipeline.publisher.delivery.origin import command_origin
-from sam_pipeline.publisher.delivery.outgoing import destination_at
+from sam_pipeline.publisher.delivery.outgoing import command_origin, destination_at
 from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.delivery.signing import signer_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
@@ -35,11 +34,13 @@ from sam_pipeline.publisher.settings import (
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
-from sam_pipeline.schema.net.broker_url import (
+from sam_pipeline.schema.net.broker import (
     AMS,
     DOOR,
     SPOOL,
     WITHOUT_LOGIN,
+    Target,
+    TlsFiles,
     is_loopback,
     problem_of_target,
 )
@@ -51,7 +52,6 @@ from sam_pipeline.schema.net.certificate import (
 )
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.target import Target, TlsFiles
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.records.classes import CHECK_CLASS

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from sam_pipeline.publisher.delivery.route import Memory
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
-from sam_pipeline.publisher.spool.bounded import losses
-from sam_pipeline.publisher.spool.inspection import spool_states
+from sam_pipeline.publisher.spool.inspection import losses, spool_states
 from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError
 from sam_pipeline.schema.net.certificate import CertificateLife, lives_of

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_copy, outgoing
-from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
-from sam_pipeline.publisher.delivery.publish import courier_for
+from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt, courier_for
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.chunks import chunks
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Callable, TextIO
 
-    from sam_pipeline.publisher.delivery.publication import Courier, Publication
-    from sam_pipeline.publisher.delivery.publish import CopyingCourier
+    from sam_pipeline.publisher.delivery.publication import CopyingCourier, Courier, Publication
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
     from sam_pipeline.publisher.settings import PublisherConfig

@@ -30,8 +30,8 @@ from sam_pipeline.publisher.delivery.publication import (
     NoBrokerTookIt,
     Publication,
     Receipt,
+    courier_for,
 )
-from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
@@ -51,7 +51,7 @@ from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.delivery.publish import CopyingCourier
+    from sam_pipeline.publisher.delivery.publication import CopyingCourier
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.messages.message import Message

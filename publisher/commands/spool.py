@@ -21,18 +21,18 @@ from sam_pipeline.publisher.delivery.outgoing import refusals_of
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
-from sam_pipeline.publisher.spool.bounded import losses
 from sam_pipeline.publisher.spool.inspection import (
     Element,
     drop,
     elements,
+    losses,
     read,
     set_aside,
     state_of,
 )
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
+from sam_pipeline.schema.net.broker import SPOOL, STOMP, parse_broker
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,

@@ -23,8 +23,8 @@ from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.directory import LOCK_AGE_S, open_directory
 from sam_pipeline.schema.spool.disk import flock_at_once

@@ -28,9 +28,8 @@ from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Proxy, Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.replacing import replacing
 
 FILE = "brokers.json"
@@ -211,7 +210,7 @@ def credentials_of(target: Target) -> str:
             found = read()
         except ConfigError as problem:
             found = str(problem)
-        facts.append(tuple(found) if isinstance(found, tuple) else found)
+        facts.append(vars(found) if isinstance(found, Proxy) else found)
     for path in target.tls_files:
         state = None
         with suppress(OSError):

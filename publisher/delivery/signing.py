@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 
-from sam_pipeline.schema.identity.keys import Signer, key_name
-from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT, load_signer, sign
+from sam_pipeline.schema.identity.keys import Signer
+from sam_pipeline.schema.identity.signature import load_signer, sign
 from sam_pipeline.schema.messages.message import SIGNATURE, Message
 
 
@@ -30,12 +30,3 @@ def signed(message: Message, path: Path) -> Message:
     if message.headers.get(SIGNATURE):
         return message
     return sign(message, signer_of(path), datetime.now(timezone.utc))
-
-
-def with_longest_signature(message: Message, path: Path) -> Message:
-    """The message with headers as long as those of any signature, for limits on its size.
-
-    No character of base64 takes more space than `+`, however a broker's interface encodes it.
-    """
-    signature = {KEY_NAME: key_name(path), SIGNED_AT: "2026-01-01T00:00:00Z", SIGNATURE: "+" * 88}
-    return Message({**message.headers, **signature}, message.body)

@@ -9,10 +9,9 @@ from typing import NamedTuple, Optional
 from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.schema.net.broker_url import STOMP, Broker
+from sam_pipeline.schema.net.broker import STOMP, Broker, Target
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.program.wording import grouped
 
 TOPIC, QUEUE = "topic", "queue"

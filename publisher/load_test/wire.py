@@ -16,20 +16,14 @@ from typing import Callable, NamedTuple, Optional
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.load_test.plan import QUEUE, TOPIC, LoadCell
+from sam_pipeline.schema.messages.headers import RECEIPT
 from sam_pipeline.schema.messages.message import CLASS
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import (
-    RECEIPT,
-    Fault,
-    Frame,
-    FrameError,
-    encode,
-    parse_head,
-)
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameError, encode, parse_head
 from sam_pipeline.schema.net.stomp.sender import RABBITMQ
 from sam_pipeline.schema.net.stomp.session import Feed, SessionLost, StompSession
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 NAME = "sam-load-test"

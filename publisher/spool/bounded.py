@@ -23,15 +23,14 @@ import time
 from binascii import crc32
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.target import SpoolLimits
+from sam_pipeline.schema.net.broker import SpoolLimits
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.schema.spool.directory import ASIDE, ELEMENT
 from sam_pipeline.schema.spool.disk import flock_at_once
@@ -47,6 +46,11 @@ PATIENCE_S = 2.0
 """How long to wait for another process that has locked the file."""
 POLL_S = 0.01
 MAX_FILE_BYTES = 64 * 1024
+
+LOSSES = "losses"
+ELSEWHERE = ("/dev/shm", "/tmp")
+LONGEST = 64
+"""The bytes of the file: once it exists, a full disk still takes the next count."""
 
 logger = lazy_logger(__name__)
 
@@ -247,26 +251,6 @@ class CountFile:
         return SpoolCount(self._spool)
 
 
-FILE = "losses"
-ELSEWHERE = ("/dev/shm", "/tmp")
-LONGEST = 64
-"""The bytes of the file: once it exists, a full disk still takes the next count."""
-RECENT = timedelta(days=1)
-
-
-class Losses(NamedTuple):
-    """All results that were ever lost, and when the last one was."""
-
-    results: int = 0
-    last: Optional[datetime] = None
-
-    @property
-    def recent(self) -> int:
-        """The number, if the last one was lost less than a day ago."""
-        now = datetime.now(timezone.utc)
-        return self.results if self.last and now - self.last < RECENT else 0
-
-
 def count_losses(state: Optional[Path], results: int) -> None:
     """Add to the count, wherever that is possible."""
     for place in _places(state):
@@ -274,35 +258,31 @@ def count_losses(state: Optional[Path], results: int) -> None:
             descriptor = _opened(place, os.O_RDWR | os.O_CREAT)
             try:
                 flock_at_once(descriptor)
-                before = _parsed(os.pread(descriptor, LONGEST, 0))
-                now = datetime.now(timezone.utc).timestamp()
-                text = f"{before.results + results} {now:.0f}".ljust(LONGEST - 1) + "\n"
+                before, _ = _parsed(os.pread(descriptor, LONGEST, 0))
+                text = f"{before + results} {time.time():.0f}".ljust(LONGEST - 1) + "\n"
                 os.pwrite(descriptor, text.encode(), 0)
             finally:
                 os.close(descriptor)
             return
 
 
-def losses(state: Optional[Path]) -> Losses:
-    """What this account has lost on this host, as far as that could be written."""
-    found = []
+def counted_losses(state: Optional[Path]) -> Iterator[tuple[int, int]]:
+    """The counts that this account has written on this host, each with the time of its last one."""
     for place in _places(state):
         with suppress(OSError, ValueError):
             descriptor = _opened(place, os.O_RDONLY)
             try:
-                found.append(_parsed(os.pread(descriptor, LONGEST, 0)))
+                yield _parsed(os.pread(descriptor, LONGEST, 0))
             finally:
                 os.close(descriptor)
-    last = max((one.last for one in found if one.last), default=None)
-    return Losses(sum(one.results for one in found), last)
 
 
 def _places(state: Optional[Path]) -> Iterator[str]:
     """Where the count may be: without a configuration, `state` is not known."""
     for own in dict.fromkeys(filter(None, (state, state_dir(os.environ)))):
-        yield os.path.join(own, FILE)
+        yield os.path.join(own, LOSSES)
     for directory in ELSEWHERE:
-        yield f"{directory}/sam-publish-{FILE}-{os.geteuid()}"
+        yield f"{directory}/sam-publish-{LOSSES}-{os.geteuid()}"
 
 
 def _opened(path: str, flags: int) -> int:
@@ -315,9 +295,7 @@ def _opened(path: str, flags: int) -> int:
     return descriptor
 
 
-def _parsed(content: bytes) -> Losses:
-    """The content of a file; an empty one has none. Raises ValueError."""
-    if not content.strip():
-        return Losses()
-    results, last = content.split()
-    return Losses(int(results), datetime.fromtimestamp(int(last), timezone.utc))
+def _parsed(content: bytes) -> tuple[int, int]:
+    """The content of a file, 0 for an empty one; raises ValueError."""
+    results, last = content.split() or (0, 0)
+    return int(results), int(last)

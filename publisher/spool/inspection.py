@@ -6,12 +6,12 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.publisher.spool.bounded import CountFile
+from sam_pipeline.publisher.spool.bounded import CountFile, counted_losses
 from sam_pipeline.schema.errors import NO_PERMISSION, DamagedElement, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.directory import (
@@ -24,6 +24,14 @@ from sam_pipeline.schema.spool.directory import (
     Entry,
 )
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
+
+DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
+STALE_LOCK, LEFTOVER = "stale-lock", "leftover"
+
+RECENT = timedelta(days=1)
+
+Seen = Callable[[int], None]
+"""Called with the number of elements that were read so far."""
 
 
 class SpoolState(NamedTuple):
@@ -47,6 +55,29 @@ class SpoolState(NamedTuple):
         """How full it is, in percent; elements set aside also count."""
         messages = (self.messages + self.quarantined) / self.max_messages
         return 100 * max(messages, (self.size_bytes + self.quarantined_bytes) / self.max_bytes)
+
+
+class Losses(NamedTuple):
+    """All results that were ever lost, and when the last one was."""
+
+    results: int = 0
+    last: Optional[datetime] = None
+
+    @property
+    def recent(self) -> int:
+        """The number, if the last one was lost less than a day ago."""
+        now = datetime.now(timezone.utc)
+        return self.results if self.last and now - self.last < RECENT else 0
+
+
+def losses(state: Optional[Path]) -> Losses:
+    """What this account has lost on this host, as far as that could be written."""
+    counts = list(counted_losses(state))
+    last = max((last for _, last in counts), default=0)
+    return Losses(
+        sum(results for results, _ in counts),
+        datetime.fromtimestamp(last, timezone.utc) if last else None,
+    )
 
 
 def spool_states(config: PublisherConfig) -> Iterator[SpoolState]:
@@ -93,13 +124,6 @@ def state_of(
         quarantined_bytes=sum(aside),
         dropped=CountFile(queue.path, config.state).read().dropped,
     )
-
-
-DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
-STALE_LOCK, LEFTOVER = "stale-lock", "leftover"
-
-Seen = Callable[[int], None]
-"""Called with the number of elements that were read so far."""
 
 
 class Element(NamedTuple):

@@ -27,22 +27,19 @@ from sam_pipeline.schema.identity.keys import (
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination
-from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
+from sam_pipeline.schema.messages.headers import COVERED
 from sam_pipeline.schema.messages.message import (
     CLASS,
-    CONTENT_TYPE,
-    COUNT,
     DESTINATION,
+    KEY_NAME,
     MESSAGE_ID,
     SIGNATURE,
+    SIGNED_AT,
     Message,
 )
 from sam_pipeline.schema.messages.refused import REFUSED, mark_refused
-from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS, Limits
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.times import format_time, parse_time
-
-KEY_NAME = "samKey"
-SIGNED_AT = "samSignedAt"
 
 BAD_SIGNATURE, EXPIRED = refused.BAD_SIGNATURE, refused.SIGNATURE_EXPIRED
 
@@ -50,8 +47,6 @@ MAX_AHEAD = Limits().future
 """How far the clock of a signer may be ahead."""
 
 FORM = "sam-sig-1"
-COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))
-"""The headers that change the meaning of the records."""
 
 
 class SignatureRefused(MessageRefused):

@@ -15,15 +15,16 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from sam_pipeline.schema.errors import MessageRefused, RecordRefused
-from sam_pipeline.schema.messages.foreign import (
+from sam_pipeline.schema.messages.foreign import NSTREAM, format_of, parse_renames, read_nstream
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
     FORMAT,
-    NSTREAM,
     RENAME,
-    format_of,
-    parse_renames,
-    read_nstream,
+    TEXT,
+    Message,
+    made_at,
 )
-from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, TEXT, Message, made_at
 from sam_pipeline.schema.records.classes import (
     DETAILS,
     METRIC_OUTPUT,

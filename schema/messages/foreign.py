@@ -20,13 +20,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.messages.message import CLASS, FORMAT, RENAME, Message
 from sam_pipeline.schema.records.classes import DETAILS, METRIC_OUTPUT, MessageClass
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.text import NO_RENAMES, BadRecord, Reading, ReadRecord, unescaped
-
-FORMAT = "samFormat"
-RENAME = "samRename"
 
 WLCG = "wlcg"
 """The records of docs/record.md, as text or as JSON; the format of messages without the header."""

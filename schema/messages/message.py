@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +19,10 @@ COUNT = "recordCount"
 MESSAGE_ID = "samMessageId"
 HOST, PROGRAM, USER = "samHost", "samProgram", "samUser"
 """Headers in which the publisher says where it made a message: claims that nothing has verified."""
-SIGNATURE = "samSignature"
+KEY_NAME, SIGNED_AT, SIGNATURE = "samKey", "samSignedAt", "samSignature"
+"""Headers of a signed message."""
+FORMAT, RENAME = "samFormat", "samRename"
+"""Headers that say how to read the records of a foreign writer."""
 CONTENT_TYPE = "content-type"
 DESTINATION = "destination"
 """The header that names the topic or queue; it is also stored in the spool."""
@@ -28,7 +31,6 @@ USER_HEADERS = ("JMSXUserID", "user-id")
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
-_OUR_ID = re.compile("[0-9a-f]{14}-[0-9a-f]{18}")
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 * 1024
@@ -108,7 +110,7 @@ def new_message_id() -> str:
 
 def made_at(message_id: str) -> str:
     """The time in an id of `new_message_id`, in our format; "" for an id of another form."""
-    if not _OUR_ID.fullmatch(message_id):
+    if not re.fullmatch("[0-9a-f]{14}-[0-9a-f]{18}", message_id):
         return ""
     return format_time(datetime.fromtimestamp(int(message_id[:14], 16) // 1_000_000, timezone.utc))
 
@@ -132,32 +134,6 @@ def pack(
 def default_destination(message_class: str) -> str:
     """The destination of a class for which none is configured: `/topic/grid.probe.<class>`."""
     return f"/topic/grid.probe.{message_class}"
-
-
-OURS = frozenset(
-    {"samidentity", "samrefused", "samrefusedtext", "samhead", "samrejected", "importfile"}
-)
-"""In lower case, without hyphens and underscores, which some transports change."""
-
-
-def is_ours(name: str) -> bool:
-    """Whether a header of this name is reserved for our programs."""
-    return name.lower().replace("-", "").replace("_", "") in OURS
-
-
-@lru_cache(maxsize=1000)  # nearly all messages have the same header names
-def ours_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The header names among these that are ours."""
-    return tuple(filter(is_ours, names))
-
-
-def without_claims(message: Message, keep: Collection[str] = ()) -> Message:
-    """The message without headers that are ours, but for those to `keep`."""
-    claims = set(ours_among(tuple(message.headers))).difference(keep)
-    if not claims:
-        return message
-    kept = {name: value for name, value in message.headers.items() if name not in claims}
-    return Message(kept, message.body)
 
 
 LONGEST_CLAIM = 100

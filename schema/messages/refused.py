@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
     COUNT,
+    FORMAT,
     HOST,
     MESSAGE_ID,
     PROGRAM,
+    RENAME,
     USER,
     USER_HEADERS,
     Message,

@@ -13,9 +13,8 @@ import socket
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
-from sam_pipeline.schema.net.broker_url import STOMP, Broker
+from sam_pipeline.schema.net.broker import STOMP, Broker, Proxy
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
-from sam_pipeline.schema.net.proxy import Proxy
 
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, NamedTuple, Optional
 
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 
 
 class RoundTrip(NamedTuple):

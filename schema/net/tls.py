@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, TlsFiles
 from sam_pipeline.schema.net.certificate import validities
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, error_text
-from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 
 TOO_OLD = "it does not support TLS 1.2 or newer"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
-from sam_pipeline.schema.net.target import Target, TlsFiles
+from sam_pipeline.schema.net.broker import Broker, Target, TlsFiles, parse_broker
 from sam_pipeline.schema.secret_file import Secret
 from sam_pipeline.schema.settings.key import (
     Settings,
@@ -20,7 +19,7 @@ from sam_pipeline.schema.settings.key import (
 
 
 def _problem_of_proxy(key: str) -> Optional[str]:
-    from sam_pipeline.schema.net.proxy import problem_of_proxy  # 8 ms, and few sites have one
+    from sam_pipeline.schema.net.broker import problem_of_proxy  # 8 ms, and few sites have one
 
     return problem_of_proxy(key)
 

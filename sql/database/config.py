@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import is_loopback
+from sam_pipeline.schema.net.broker import is_loopback
 from sam_pipeline.schema.settings.key import Settings, config_key
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.sql.database.engine import parse_url

@@ -26,9 +26,9 @@ from urllib3.exceptions import (
 )
 
 from sam_pipeline.schema.errors import CONFIG, ConfigError
+from sam_pipeline.schema.net.broker import Proxy
 from sam_pipeline.schema.net.channel import NO_ANSWER
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.tls import ABOUT_US, CERTIFICATE_REQUIRED, tls_context
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable

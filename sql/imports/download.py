@@ -24,9 +24,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Proxy, chosen
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.net.proxy import Proxy, chosen
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.sql.errors import BadInput, FeedUnavailable, ImportRunning, StateUnusable

@@ -10,8 +10,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import is_loopback
-from sam_pipeline.schema.net.target import TlsFiles
+from sam_pipeline.schema.net.broker import TlsFiles, is_loopback
 from sam_pipeline.schema.secret_file import credential_file
 from sam_pipeline.schema.settings.broker import ProxyKeys, TlsKeys
 from sam_pipeline.schema.settings.key import (

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.messages.message import DESTINATION
-from sam_pipeline.schema.net.target import SpoolLimits
+from sam_pipeline.schema.net.broker import SpoolLimits
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.benchmarks.common import arguments, print_load, processor_s, seconds, software
 from tests.benchmarks.road import BARE

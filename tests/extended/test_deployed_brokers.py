@@ -23,11 +23,11 @@ from sam_pipeline.schema.identity.identity import (
     identity_of,
     key_identity,
 )
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import TlsFiles as ClientFiles
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import SessionLost, StompSession
-from sam_pipeline.schema.net.target import TlsFiles as ClientFiles
 from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed

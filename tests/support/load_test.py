@@ -11,8 +11,7 @@ from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX, TOPIC, L
 from sam_pipeline.publisher.load_test.receiving import LagCounts, ReceivingReport
 from sam_pipeline.publisher.load_test.sending import SendingReport
 from sam_pipeline.publisher.load_test.wire import LoadRoute
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import Target, parse_broker
 
 ROUTE = LoadRoute(Target(parse_broker("stomp://localhost")), "ab12")
 NONE = LagCounts({}, 0)

@@ -12,7 +12,7 @@ from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.identity.signature import load_signer, verify
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import Frame, closed_port

@@ -33,10 +33,9 @@ from sam_pipeline.consumer.sources.door.exchange import (
     response_to,
 )
 from sam_pipeline.consumer.sources.door.single import LONGEST_NAME, TEXT
-from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
-from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message
-from sam_pipeline.schema.net.stomp.frame import PRIORITIES, PRIORITY
+from sam_pipeline.schema.messages.headers import PRIORITIES, PRIORITY
+from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, KEY_NAME, Message
 
 SENT = "Message sent"
 """The body of the answer, whose header `messageID` names the message."""

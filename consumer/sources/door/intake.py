@@ -29,8 +29,8 @@ from sam_pipeline.consumer.sources.door.answers import (
 )
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
 from sam_pipeline.schema.identity.policy import RateLimits
-from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.message import DESTINATION, Message, without_claims
+from sam_pipeline.schema.messages.headers import without_claims
+from sam_pipeline.schema.messages.message import DESTINATION, KEY_NAME, Message
 
 Waiting = asyncio.Future[MessageOutcome]
 """A message in the inbox, or in the current batch, whose sender waits."""

@@ -22,17 +22,19 @@ from sam_pipeline.consumer.sources.door.answers import (
 )
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNED_AT
 from sam_pipeline.schema.messages.decode import read
-from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
     COUNT,
     DESTINATION,
+    FORMAT,
     JSON,
+    KEY_NAME,
     MESSAGE_ID,
+    RENAME,
     SIGNATURE,
+    SIGNED_AT,
     Message,
 )
 from sam_pipeline.schema.records.text import BadRecord

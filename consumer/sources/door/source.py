@@ -43,7 +43,7 @@ from sam_pipeline.consumer.sources.door.nrdp import post_results
 from sam_pipeline.consumer.sources.door.server import DoorServer, TlsEntrance, require_plain_head
 from sam_pipeline.consumer.sources.door.single import post_message
 from sam_pipeline.consumer.sources.door.stream import post_messages
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import error_text
 
 TICK_S = 0.1

@@ -30,7 +30,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
 )
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.messages.destination import QUEUES
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, parse_broker
 from sam_pipeline.schema.times import format_time
 
 SELECTOR = "selector"

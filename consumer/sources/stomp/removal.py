@@ -24,7 +24,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
 from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.lenient import LENIENT

@@ -20,10 +20,9 @@ from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Proxy
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.reader import FrameReader

@@ -35,9 +35,9 @@ from sam_pipeline.schema.identity.identity import (
     broker_identity,
     established_identity,
 )
-from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.messages.message import Message, ours_among
+from sam_pipeline.schema.messages.headers import ours_among
+from sam_pipeline.schema.messages.message import KEY_NAME, Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
     MARKS,

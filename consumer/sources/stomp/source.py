@@ -17,7 +17,7 @@ from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription, Terms
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker, Proxy, TlsFiles
 from sam_pipeline.schema.net.channel import (
     Channel,
     Resolver,
@@ -26,9 +26,7 @@ from sam_pipeline.schema.net.channel import (
     open_connection,
 )
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
-from sam_pipeline.schema.net.target import TlsFiles
 from sam_pipeline.schema.net.tls import secure
 
 LOOK_UP_EVERY_S = 10.0

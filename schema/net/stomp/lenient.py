@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sam_pipeline.schema.messages.headers import CONTENT_LENGTH
 from sam_pipeline.schema.messages.refused import KEPT_HEADERS, LimitedBody
-from sam_pipeline.schema.net.stomp.frame import CONTENT_LENGTH, ESCAPE_SEQUENCE, UNESCAPE, Fault
+from sam_pipeline.schema.net.stomp.frame import ESCAPE_SEQUENCE, UNESCAPE, Fault
 
 OF_DELIVERY = frozenset({"subscription", "ack", "message-id", "redelivered"})
 """The headers that may differ when a message is delivered again."""

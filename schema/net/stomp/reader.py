@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sam_pipeline.schema.messages.headers import CONTENT_LENGTH
 from sam_pipeline.schema.net.stomp.frame import (
     COMMANDS,
-    CONTENT_LENGTH,
     QUOTED_BYTES,
     Fault,
     Frame,

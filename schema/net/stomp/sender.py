@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
+from sam_pipeline.schema.messages.headers import RECEIPT, TRANSACTION, send_headers
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.channel import Channel
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import RECEIPT, TRANSACTION, encode, send_headers
+from sam_pipeline.schema.net.stomp.frame import encode
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 GOODBYE_S = 0.5

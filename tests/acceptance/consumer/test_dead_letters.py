@@ -20,8 +20,8 @@ import pytest
 from docs.reasons import dead_letter_reasons
 from sam_pipeline.consumer.commands.find import time_of_id
 from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity
+from sam_pipeline.schema.messages.headers import REJECTED
 from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
-from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.catalogue import Catalogue

@@ -12,8 +12,8 @@ import pytest
 
 from sam_pipeline.publisher.brokers import stomp as stomp_transport
 from sam_pipeline.publisher.brokers.tokens import token_for
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.door_stand_in import DoorStandIn

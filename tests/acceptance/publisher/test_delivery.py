@@ -21,8 +21,7 @@ from sam_pipeline.publisher.delivery.route import FILE, Memory
 from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import PROGRAM, USER
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue

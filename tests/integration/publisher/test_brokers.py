@@ -15,9 +15,8 @@ from sam_pipeline.publisher.brokers.stomp import round_trip
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.activemq5 import ActiveMQ5Server

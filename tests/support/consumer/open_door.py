@@ -30,7 +30,7 @@ from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Credentials, DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import parse_broker
 from tests.services.process import HOST, free_ports
 from tests.support.http_client import HttpAnswer
 from tests.support.raw_http import RawConnection

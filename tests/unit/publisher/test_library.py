@@ -18,8 +18,8 @@ from unittest.mock import Mock
 import pytest
 
 from sam_pipeline.publisher import ConfigError, Publisher, RecordRefused, publish_record
-from sam_pipeline.publisher.delivery import origin
-from sam_pipeline.publisher.delivery.origin import origin_of, script_origin
+from sam_pipeline.publisher.delivery import outgoing
+from sam_pipeline.publisher.delivery.outgoing import origin_of, script_origin
 from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
@@ -220,8 +220,8 @@ def test_the_login_name_is_otherwise_that_of_the_account(monkeypatch: pytest.Mon
 
 def test_a_silent_directory_service_costs_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(origin, "USER_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: over.wait(60))
+    monkeypatch.setattr(outgoing, "USER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(outgoing, "getpwuid", lambda _: over.wait(60))
 
     assert origin_of("a", {})[USER] == f"uid {os.getuid()}"
     assert not over.is_set()
@@ -233,7 +233,7 @@ def test_values_fit_into_any_header(monkeypatch: pytest.MonkeyPatch) -> None:
 
     headers = script_origin("/opt/a\0b: \udcff.py", {"LOGNAME": " jos\xe9 "})
 
-    assert headers[HOST] == ("h?st?" * 100)[: origin.LONGEST]
+    assert headers[HOST] == ("h?st?" * 100)[: outgoing.LONGEST]
     assert headers[PROGRAM].startswith("a?b: ?.py ")
     assert headers[USER] == "jos?"
     assert all(value.isascii() and value.isprintable() for value in headers.values())

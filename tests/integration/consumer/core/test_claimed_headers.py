@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity, uid_identity
-from sam_pipeline.schema.messages.message import OURS, Message, is_ours
+from sam_pipeline.schema.messages.headers import OURS, REJECTED, is_ours
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import MARKS
-from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.sql.loading.batch import FILE
 from tests.services.broker import PASSWORD, USER, StompServer
 from tests.support.builders import metric_message, metric_result

@@ -12,8 +12,8 @@ import pytest
 from dirq.QueueSimple import QueueSimple
 
 from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.messages.headers import REJECTED
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
-from sam_pipeline.schema.net.stomp.frame import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer

@@ -23,7 +23,7 @@ from sam_pipeline.consumer.sources.stomp.session import Subscription as OurSubsc
 from sam_pipeline.consumer.sources.stomp.source import StompSettings, StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import parse_broker
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker import Proxy, parse_proxy
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
 from sam_pipeline.sql.commands.import_ import FEED_KINDS
 from sam_pipeline.sql.database.engine import writing

@@ -26,8 +26,8 @@ from sam_pipeline.consumer.monitoring.observer import CertificateLife
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.target import TlsFiles as Files
+from sam_pipeline.schema.net.broker import Broker
+from sam_pipeline.schema.net.broker import TlsFiles as Files
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.consumer.doubles import delivery
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot

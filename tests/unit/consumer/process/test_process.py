@@ -24,7 +24,7 @@ from sam_pipeline.consumer.process.listening import (
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.schema import times
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, parse_broker
 from sam_pipeline.schema.program.command import UNAVAILABLE
 from tests.services.process import free_ports
 from tests.support.invoke import invoke

@@ -15,7 +15,7 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consum
 from sam_pipeline.consumer.settings.tables import DoorConfig, SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, parse_broker
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import Limits
 

@@ -19,9 +19,9 @@ from sam_pipeline.consumer.settings.tables import BrokerConfig
 from sam_pipeline.consumer.sinks.relay import MAX_ATTEMPTS, MAX_SUSPECTS, BrokerSink
 from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.messages.headers import REJECTED
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.stomp.frame import REJECTED
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.errors import DatabaseAway
 from tests.support.brokers.fake_broker import FakeBroker, Frame

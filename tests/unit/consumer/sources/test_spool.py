@@ -26,7 +26,7 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.spool.disk import spool_error
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message

@@ -22,9 +22,8 @@ from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.secret_file import Secret
 from tests.support.brokers.door_stand_in import (
     TOKEN,

@@ -19,10 +19,9 @@ from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, SpoolLimits, Target, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.sender import MAX_UNCONFIRMED
-from sam_pipeline.schema.net.target import SpoolLimits, Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.brokers.fault_proxy import FaultProxy

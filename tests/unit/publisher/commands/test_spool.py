@@ -17,10 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sam_pipeline.publisher.commands.nagios import THRESHOLDS
 from sam_pipeline.publisher.delivery.route import Memory
-from sam_pipeline.publisher.spool import bounded
+from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from sam_pipeline.schema.program.monitoring_plugin import CRITICAL, OK, UNKNOWN, WARNING
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -391,7 +390,7 @@ def test_lost_results_are_counted_where_that_is_possible_and_shown_for_a_day(
         assert invoke("sam-publish", *lost).code == 69
 
     answer = check()
-    monkeypatch.setattr(bounded, "RECENT", timedelta(minutes=-1))
+    monkeypatch.setattr(inspection, "RECENT", timedelta(minutes=-1))
     later = check()
 
     assert (answer.code, "2 results lost" in answer.out) == (CRITICAL, True)

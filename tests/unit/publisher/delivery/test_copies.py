@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, Publisher, publish
-from sam_pipeline.publisher.delivery.publish import courier_for
+from sam_pipeline.publisher.delivery.publication import courier_for
 from sam_pipeline.publisher.settings import load_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline

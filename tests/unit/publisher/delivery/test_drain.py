@@ -29,16 +29,14 @@ from sam_pipeline.publisher.delivery.drain import (
     drain_in_passing,
     drain_until,
 )
-from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
-from sam_pipeline.publisher.delivery.publish import courier_for
+from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, courier_for
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import MessageRejected, Terminated
 from sam_pipeline.publisher.settings import CopyTable, PublisherConfig
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply

@@ -13,8 +13,7 @@ import pytest
 
 from sam_pipeline.publisher import Publication, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.route import FILE, MAX_REST_S, MIN_REST_S, TRUSTED_S, Memory
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import Target, parse_broker
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
 from tests.support.publishing import dead_url, messages, spooled

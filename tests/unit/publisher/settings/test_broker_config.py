@@ -9,11 +9,11 @@ import pytest
 from sam_pipeline.publisher import settings
 from sam_pipeline.publisher.brokers.tokens import door_token, token_for
 from sam_pipeline.publisher.brokers.transport import kind_of
-from sam_pipeline.publisher.delivery.publish import publish
+from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.delivery.route import credentials_of
 from sam_pipeline.publisher.settings import BrokerTable, PublisherConfig, load_config
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
+from sam_pipeline.schema.net.broker import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST

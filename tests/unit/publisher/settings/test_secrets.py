@@ -17,9 +17,8 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema import secret_file
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, Target, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.target import Target
 from sam_pipeline.schema.secret_file import (
     Secret,
     problem_of_certificate,

@@ -13,8 +13,8 @@ import pytest
 from sam_pipeline.publisher import ConfigError, NoBrokerTookIt, Publisher, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.outgoing import outgoing
 from sam_pipeline.schema.identity.keys import make_key, parse_public_key
-from sam_pipeline.schema.identity.signature import SIGNED_AT, load_signer
-from sam_pipeline.schema.messages.message import SIGNATURE, Message
+from sam_pipeline.schema.identity.signature import load_signer
+from sam_pipeline.schema.messages.message import SIGNATURE, SIGNED_AT, Message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker

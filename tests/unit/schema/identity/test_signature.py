@@ -23,24 +23,24 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.keys import Signer, make_key, parse_public_key, read_seed
 from sam_pipeline.schema.identity.signature import (
     BAD_SIGNATURE,
-    COVERED,
     EXPIRED,
-    KEY_NAME,
     MAX_AHEAD,
-    SIGNED_AT,
     SignatureRefused,
     covered_bytes,
     load_signer,
     sign,
     verify,
 )
+from sam_pipeline.schema.messages.headers import COVERED
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
     COUNT,
     DESTINATION,
+    KEY_NAME,
     MESSAGE_ID,
     SIGNATURE,
+    SIGNED_AT,
     Message,
 )
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Refused, decode
 from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
-from sam_pipeline.schema.messages.foreign import (
+from sam_pipeline.schema.messages.foreign import make_stamp, parse_renames, rename_problems
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
     FORMAT,
+    JSON,
+    MESSAGE_ID,
     RENAME,
-    make_stamp,
-    parse_renames,
-    rename_problems,
+    Message,
 )
-from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, TOO_LARGE, LimitedBody, refusal_of
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker import TlsFiles as Files
 from sam_pipeline.schema.net.certificate import (
     examine_certificates,
     first_certificate,
@@ -26,7 +27,6 @@ from sam_pipeline.schema.net.certificate import (
     validities,
     validities_of_lists,
 )
-from sam_pipeline.schema.net.target import TlsFiles as Files
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from tests.support.brokers.tls_files import TlsFiles
 

@@ -11,9 +11,14 @@ import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_login
-from sam_pipeline.schema.net.proxy import chosen, is_exempt
-from sam_pipeline.schema.net.target import Target
+from sam_pipeline.schema.net.broker import (
+    Broker,
+    Target,
+    chosen,
+    is_exempt,
+    parse_broker,
+    problem_of_login,
+)
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.builders import metric_message
 

@@ -23,10 +23,10 @@ from sam_pipeline.consumer.sources.door.answers import (
 from sam_pipeline.consumer.sources.door.exchange import FORM, MAX_PARAMETERS, parameters_of
 from sam_pipeline.consumer.sources.door.single import HEADERS, message_of, require_records
 from sam_pipeline.schema.messages.decode import read
-from sam_pipeline.schema.messages.foreign import FORMAT
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
+    FORMAT,
     JSON,
     MESSAGE_ID,
     TEXT,

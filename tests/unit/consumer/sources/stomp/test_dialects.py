@@ -29,7 +29,7 @@ from sam_pipeline.consumer.sources.stomp.records import (
 from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.tap import tap_headers
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.net.stomp.session import SessionLost
 
 CLASSIC, ARTEMIS_2, RABBIT = DIALECTS

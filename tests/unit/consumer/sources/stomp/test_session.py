@@ -32,7 +32,7 @@ from sam_pipeline.consumer.sources.stomp.source import (
 )
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
-from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.net.broker import Broker, parse_broker
 from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import SessionLost
