@@ -5,7 +5,7 @@ The database marks the days they overlap, so the next `sam-report run --due` rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -182,7 +182,18 @@ def effect(
     )
     metrics = {metric for *_, metric in instances}
     metrics |= {m for profile in profiles for flavour in profile.flavours for m in flavour.metrics}
-    return ExclusionEffect(results_affected, _unknown_name(exclusion, metrics, topology))
+    if exclusion.kind != GROUP and exclusion.metric_name not in metrics:
+        hint = did_you_mean(exclusion.metric_name, metrics)
+        unknown = f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
+    else:
+        names = {
+            "siteName": exclusion.site,
+            "hostName": exclusion.host_name,
+            "serviceFlavour": exclusion.service_flavour,
+        }
+        given = {key: name for key, name in names.items() if name}
+        unknown = not_in_topology(given, topology)
+    return ExclusionEffect(results_affected, unknown)
 
 
 def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
@@ -200,18 +211,3 @@ def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
         later = range(connection.scalar(text(_LONGEST)) or 1)
         days |= {day + timedelta(days=number) for day in days for number in later}
     return sorted(day for day in days if day <= datetime.now(UTC).date())
-
-
-def _unknown_name(
-    exclusion: Exclusion, metrics: Iterable[str], topology: Sequence[dict[str, str]]
-) -> str | None:
-    """A warning about the metric, or else the site, host or flavour, if it is unknown."""
-    if exclusion.kind != GROUP and exclusion.metric_name not in metrics:
-        hint = did_you_mean(exclusion.metric_name, metrics)
-        return f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
-    names = {
-        "siteName": exclusion.site,
-        "hostName": exclusion.host_name,
-        "serviceFlavour": exclusion.service_flavour,
-    }
-    return not_in_topology({key: name for key, name in names.items() if name}, topology)
