@@ -413,7 +413,7 @@ def run_records(args: argparse.Namespace) -> int:
     totals, seconds = job.totals, job.progress.elapsed_s
     code = BAD_DATA if totals.refused or job.damaged_files else OK
     if args.json:
-        facts = {**asdict(totals), "seconds": round(seconds, 3), "dry_run": args.dry_run}
+        facts = {**totals.document(), "seconds": round(seconds, 3), "dry_run": args.dry_run}
         print_json({"files": args.files, **facts, "problems": job.problems})
     else:
         if args.dry_run:
@@ -423,7 +423,7 @@ def run_records(args: argparse.Namespace) -> int:
                 print_lines(f"and {grouped(totals.refused - MAX_PROBLEMS)} more")
         summary = totals.summary(seconds, args.dry_run)
         print_done(args, summary, success=code == OK and not args.dry_run)
-        if sum(totals.dead_letters.values()):
+        if totals.counts.dead_letters:
             print_lines("sam-db: see `sam-consume dead-letter list`", file=sys.stderr)
     return code
 

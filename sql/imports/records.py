@@ -9,9 +9,10 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
@@ -19,7 +20,7 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import IDENTITY, operator_identity
 from sam_pipeline.schema.login import login_name
-from sam_pipeline.schema.messages.counts import listed
+from sam_pipeline.schema.messages.counts import Counts, listed
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
@@ -57,9 +58,6 @@ MAX_PROBLEMS = 1_000
 """How many bad records a dry run lists; all of them are counted."""
 
 HEAD_BYTES = 64 * 1024
-MAX_KEYS = 100
-"""How many ignored keys are counted by name; the others are counted together, as `OTHERS`."""
-OTHERS = "(others)"
 NOT_RESUMABLE = "if interrupted, this import would start from the beginning"
 
 # Identifies the server, its timeline (a restore to an earlier moment starts a new one), the
@@ -79,41 +77,41 @@ logger = logging.getLogger(__name__)
 class ImportTotals:
     """The outcome of the import of one or more files.
 
-    `rows` were stored, `duplicates` changed nothing. `refused` counts bad records, `dead_letters`
-    the new dead letters by reason. `resumed` records were imported by an earlier call and are
+    `refused` counts bad records. `resumed` records were imported by an earlier call and are
     included in the other counts.
     """
 
     records: int = 0
-    rows: int = 0
-    duplicates: int = 0
     refused: int = 0
     resumed: int = 0
-    dead_letters: dict[str, int] = field(default_factory=dict)
-    ignored_keys: dict[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
 
     def add(self, other: ImportTotals) -> None:
         self.records += other.records
-        self.rows += other.rows
-        self.duplicates += other.duplicates
         self.refused += other.refused
         self.resumed += other.resumed
-        for reason, count in other.dead_letters.items():
-            self.dead_letters[reason] = self.dead_letters.get(reason, 0) + count
-        for key, count in other.ignored_keys.items():
-            has_own_count = key in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
-            name = key if has_own_count else OTHERS
-            self.ignored_keys[name] = self.ignored_keys.get(name, 0) + count
+        self.counts += other.counts.printable_for(self.counts)
+
+    def document(self) -> dict[str, Any]:
+        """The outcome for JSON."""
+        counts = self.counts.document()
+        shown = ("rows", "duplicates", "dead_letters", "ignored_keys")
+        return {
+            "records": self.records,
+            "refused": self.refused,
+            "resumed": self.resumed,
+            **{name: counts[name] for name in shown},
+        }
 
     def summary(self, seconds: float, dry_run: bool) -> str:
         new = "new, unless they are stored already" if dry_run else "new"
-        counts = f"{self.rows} {new}, {self.duplicates} unchanged, {self.refused} left out"
-        parts = [f"{plural(self.records, 'record')}: {counts}"]
+        counts, letters = self.counts, self.counts.dead_letters
+        rows = f"{counts.rows} {new}, {counts.duplicates} unchanged, {self.refused} left out"
+        parts = [f"{plural(self.records, 'record')}: {rows}"]
         if not dry_run:
-            letters = plural(sum(self.dead_letters.values()), "new dead letter")
-            parts.append(f"{letters}{listed(self.dead_letters)}")
-        if self.ignored_keys:
-            parts.append(f"keys without a column{listed(self.ignored_keys)}")
+            parts.append(f"{plural(letters.total(), 'new dead letter')}{listed(letters)}")
+        if counts.ignored_keys:
+            parts.append(f"keys without a column{listed(counts.ignored_keys)}")
         if self.resumed:
             parts.append(f"{grouped(self.resumed)} of the records in an earlier call")
         rate = (self.records - self.resumed) / max(seconds, 1e-6)
@@ -207,9 +205,7 @@ class Import:
         counts = load_all(Loading(loader, messages, datetime.now(UTC), audit))
         refused = counts.dead_letters.total()
         refused += counts.repeated_dead_letters + counts.summarised_dead_letters
-        letters, ignored = dict(counts.dead_letters), dict(counts.ignored_keys)
-        numbers = (len(messages), counts.rows, counts.duplicates, refused)
-        totals.add(ImportTotals(*numbers, dead_letters=letters, ignored_keys=ignored))
+        totals.add(ImportTotals(len(messages), refused, counts=counts))
         with reading(self.engine) as connection:
             return size_of(connection)
 
@@ -219,8 +215,9 @@ class Import:
         views = batch.by_view.values()
         failures = [*batch.failures, *(failure for view in views for failure in view.failures)]
         rows = sum(len(view.rows) for view in views)
-        refused, ignored = len(failures), dict(batch.counts.ignored_keys)
-        totals.add(ImportTotals(len(messages), rows, refused=refused, ignored_keys=ignored))
+        counts = batch.counts
+        counts.rows_by_class[self._view.name] += rows
+        totals.add(ImportTotals(len(messages), len(failures), counts=counts))
         for failure in failures[: MAX_PROBLEMS - len(self.problems)]:
             headers = failure.message.headers
             where = f"{headers[FILE]}:{headers[LINE]}"
@@ -311,6 +308,7 @@ class Checkpoint:
         try:
             saved = json.loads(self.path.read_text())
             position, totals = Position(*saved["position"]), ImportTotals(**saved["totals"])
+            totals.counts = Counts.from_document(saved["totals"]["counts"])
             is_valid = saved["identity"] == self._identity and saved["size"] <= size_of(connection)
         except FileNotFoundError:
             return Position(), ImportTotals()
@@ -327,10 +325,11 @@ class Checkpoint:
         """Save the progress once all rows before `position` are committed; `size` is `size_of`."""
         if not self._usable:
             return
-        saved = {"identity": self._identity, "size": size, "position": position}
+        document = {**vars(totals), "counts": totals.counts.document()}
+        saved = {"identity": self._identity, "size": size, "position": position, "totals": document}
         try:
             with replacing(self.path, directory_mode=0o700) as file:
-                file.write(json.dumps({**saved, "totals": asdict(totals)}).encode())
+                file.write(json.dumps(saved).encode())
         except OSError as error:
             self._usable = False
             logger.warning("%s: %s", NOT_RESUMABLE, error)

@@ -119,7 +119,8 @@ def test_a_record_of_several_flavours_hides_no_refused_one(engine: Engine, tmp_p
 
     for new in (2, 0):
         totals = run(engine, file)
-        assert (totals.records, totals.rows, totals.duplicates) == (2, new, 2 - new)
+        counts = totals.counts
+        assert (totals.records, counts.rows, counts.duplicates) == (2, new, 2 - new)
         assert totals.refused == 1
 
 
@@ -127,8 +128,8 @@ def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, histor
     totals = run(engine, history)
 
     good = RECORDS - len(BAD)
-    assert (totals.records, totals.rows, totals.refused) == (RECORDS, good, len(BAD))
-    assert totals.dead_letters == {"bad-status": len(BAD)}
+    assert (totals.records, totals.counts.rows, totals.refused) == (RECORDS, good, len(BAD))
+    assert totals.counts.dead_letters == {"bad-status": len(BAD)}
     assert is_complete(engine)
     first = min(letter.dead_letter_id for letter in list_dead_letters(engine))
     content = show_dead_letter(engine, first)
@@ -144,8 +145,8 @@ def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, histor
 
     again = run(engine, history)
 
-    assert (again.records, again.resumed, again.dead_letters) == (RECORDS, 0, {})
-    assert (again.rows, again.duplicates) == (0, good)
+    assert (again.records, again.resumed, again.counts.dead_letters) == (RECORDS, 0, {})
+    assert (again.counts.rows, again.counts.duplicates) == (0, good)
     assert is_complete(engine)
 
 
