@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sam_pipeline.schema.program.command import (
-    CommandParser,
-    program_parser,
-    run,
-)
+from sam_pipeline.schema.program.command import CommandParser, program_parser, run
 
 PROGRAM = "sam-consume"
 
@@ -55,7 +51,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run(PROGRAM, make_parser(), argv)
+    return run(make_parser(), argv)
 
 
 def make_parser() -> CommandParser:

@@ -51,7 +51,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run(PROGRAM, make_parser(), argv)
+    return run(make_parser(), argv)
 
 
 def make_parser() -> CommandParser:

@@ -58,7 +58,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, and return its exit code."""
-    return command.run(PROGRAM, make_parser(), argv)
+    return command.run(make_parser(), argv)
 
 
 def make_parser() -> command.CommandParser:

@@ -270,7 +270,6 @@ def text_argument(text: str) -> str:
 
 
 def run(
-    program: str,
     parser: argparse.ArgumentParser,
     argv: Optional[Sequence[str]],
     handler: Optional[Callable[[argparse.Namespace], int]] = None,
@@ -320,10 +319,10 @@ def run(
         lines.append(f"standard output can't be written: {_unwritten[0].strerror}")
         code = code or IO_ERROR
     if lines and (log_format == "json" or "JOURNAL_STREAM" in os.environ):
-        formatted = _later("log_output").error_lines(program, lines, log_format)
+        formatted = _later("log_output").error_lines(parser.prog, lines, log_format)
         print_text("".join(f"{line}\n" for line in formatted), sys.stderr)
     else:
-        print_lines(*[f"{program}: error: {line}" for line in lines], file=sys.stderr)
+        print_lines(*[f"{parser.prog}: error: {line}" for line in lines], file=sys.stderr)
     _flush(sys.stderr)
     if ended is not None and not _unwritten:
         raise ended

@@ -72,7 +72,7 @@ def run_plugin(
     check: Callable[[argparse.Namespace], int],
 ) -> int:
     """Run the plugin; any other exit code than its own becomes UNKNOWN."""
-    code = run(parser.prog, parser, argv, check)
+    code = run(parser, argv, check)
     return code if code in range(len(NAMES)) else UNKNOWN
 
 

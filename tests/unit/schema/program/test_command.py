@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 @pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
 def test_common_options_work_before_and_after_the_subcommand(argv: list[str]) -> None:
     action = Mock(return_value=0)
-    command.run("sam-x", parser(), argv, action)
+    command.run(parser(), argv, action)
     [args] = action.call_args.args
     assert (args.json, args.config, args.verbosity, args.log_format) == (True, None, 0, "text")
 
@@ -58,14 +58,14 @@ def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
     do.add_argument("plugin", nargs="*")
 
     with pytest.raises(SystemExit) as caught:
-        command.run("sam-x", main, argv.split(), lambda args: 0)
+        command.run(main, argv.split(), lambda args: 0)
 
     err = capsys.readouterr().err
     assert caught.value.code == 64
     assert USAGE[argv] in err and len(err.splitlines()) == 2
     # Words after a double dash are not taken for options.
     with pytest.raises(SystemExit):
-        command.run("sam-x", do, ["--", "plugin", "--color"], lambda args: 0)
+        command.run(do, ["--", "plugin", "--color"], lambda args: 0)
     assert "mean" not in capsys.readouterr().err
 
 
@@ -99,7 +99,7 @@ def test_a_bare_program_prints_its_commands_in_groups(
     program: command.CommandParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        command.run("sam-x", program, [], lambda args: 0)
+        command.run(program, [], lambda args: 0)
 
     out, err = capsys.readouterr()
     assert (caught.value.code, out) == (64, "")
@@ -111,7 +111,7 @@ def test_help_has_the_forms_of_times_and_fits_in_the_terminal(
     program: command.CommandParser, argv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        command.run("sam-x", program, argv.split(), lambda args: 0)
+        command.run(program, argv.split(), lambda args: 0)
 
     out = capsys.readouterr().out
     assert not caught.value.code
@@ -146,9 +146,9 @@ def test_any_other_duration_is_refused(text: str) -> None:
 
 def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str]) -> None:
     fail = Mock(side_effect=ConfigError(["first", "second"]))
-    assert command.run("sam-x", parser(), ["do"], fail) == 78
+    assert command.run(parser(), ["do"], fail) == 78
     assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
-    assert command.run("sam-x", parser(), ["do"], lambda args: 1 // 0) == 70
+    assert command.run(parser(), ["do"], lambda args: 1 // 0) == 70
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -160,7 +160,7 @@ def test_a_value_can_not_end_a_line_of_output(capsys: pytest.CaptureFixture[str]
         command.print_json({evil: evil + "\x9b"})
         raise ConfigError([evil, "second"])
 
-    command.run("sam-x", parser(), ["do"], fail)
+    command.run(parser(), ["do"], fail)
 
     shown, (out, err) = r"a\nforged\x1b[2J", capsys.readouterr()
     assert out.split("\n")[:5] == [shown, shown, "-" * len(shown), shown, "bb"]
