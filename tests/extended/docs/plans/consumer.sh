@@ -14,6 +14,7 @@ topic=/topic/grid.{uuid}
 
 # Start the consumer
 #: write toml 1 sam.toml
+printf '[[consumer.subscription]]\ndestination = "%s"\nclass = "metricOutput"\n' $topic >> sam.toml
 sam-consume run --drain
 to {activemq} $topic a.example.org
 to {rabbitmq} $topic b.example.org
