@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from textwrap import wrap
 from typing import NamedTuple
@@ -87,11 +88,17 @@ def _more(parser: argparse.ArgumentParser) -> Iterator[Section]:
 
 def usage(parser: argparse.ArgumentParser, width: int = 100_000) -> str:
     """How to call a command, without the common options."""
-    formatter = argparse.HelpFormatter(parser.prog, width=width)
+    formatter = _formatter(parser, width)
     groups = [group for group in parser._action_groups if group.title != COMMON]
     actions = [action for group in groups for action in group._group_actions]
     formatter.add_usage(parser.usage, actions, parser._mutually_exclusive_groups)
     return formatter.format_help().strip()
+
+
+def _formatter(parser: argparse.ArgumentParser, width: int = 80) -> argparse.HelpFormatter:
+    parser.formatter_class = partial(argparse.HelpFormatter, width=width)
+    parser.color = False  # type: ignore[attr-defined]  # Python 3.14 would colour single words
+    return parser._get_formatter()
 
 
 def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
@@ -119,7 +126,7 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[Section]:
 
 def _options(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[Item]:
     """The arguments or options of a group, such as `-q, --quiet` or `--config FILE`."""
-    formatter, items = argparse.HelpFormatter(parser.prog), []
+    formatter, items = _formatter(parser), []
     for action in group._group_actions:
         if isinstance(action, argparse._SubParsersAction):
             continue
