@@ -34,7 +34,6 @@ from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.figures import (
     IN_A_ROW,
     Figure,
-    ends_bad_row,
     is_bad,
     months_in_a_row,
 )
@@ -209,7 +208,7 @@ class MonthTable(ReportTable):
             unknown = Figure(figure.names, None, None)
             before = figure_of.get((figure.names, month_before), unknown)
             misses = figure.misses(self.targets[month.month].of(self.level, figure.names))
-            ends_bad_row = self._ends_bad_row(month)
+            ends_bad_row = (figure.names, month.month) in self._ends_of_bad_rows
             verdict = "missed" if misses else "met"
             if ends_bad_row:
                 verdict += f", {IN_A_ROW} in a row"
@@ -238,7 +237,7 @@ class MonthTable(ReportTable):
             yield f"no data: no {self.level} has figures"
             return
         yield "change: against the month before; days: how many of the month have figures"
-        if any(map(self._ends_bad_row, self._of_period)):
+        if any(month >= self.period.first for _, month in self._ends_of_bad_rows):
             yield (
                 f"{IN_A_ROW} in a row: availability or reliability was below its target in that"
                 " month and in the two before"
@@ -250,18 +249,19 @@ class MonthTable(ReportTable):
     def _of_period(self) -> list[MonthFigure]:
         return [month for month in self.months if month.month >= self.period.first]
 
-    def _ends_bad_row(self, month: MonthFigure) -> bool:
-        return ends_bad_row(month.month, self._bad.get(month.figure.names, ()))
-
     @cached_property
-    def _bad(self) -> Mapping[Names, Collection[date]]:
-        """The bad months of each site or group."""
-        bad: dict[Names, list[date]] = {}
-        for month in self.months:
-            names = month.figure.names
-            if is_bad(month.figure, self.targets[month.month].of(self.level, names)):
-                bad.setdefault(names, []).append(month.month)
-        return bad
+    def _ends_of_bad_rows(self) -> Collection[tuple[Names, date]]:
+        """The months that are bad like those before them, with the site or group."""
+        bad = {
+            (month.figure.names, month.month)
+            for month in self.months
+            if is_bad(month.figure, self.targets[month.month].of(self.level, month.figure.names))
+        }
+        return {
+            (names, month)
+            for names, month in bad
+            if all((names, before) in bad for before in months_in_a_row(month))
+        }
 
 
 def _verdict(figure: Figure, of_targets: str) -> str:

@@ -36,7 +36,7 @@ from sam_pipeline.spark_jobs.rules.figures import figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
-from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun
+from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import added_up
 
 # The most frequent causes of a month, and nearly all of a day; `sam-report explain` lists them all.
@@ -120,14 +120,24 @@ class Spell:
 def explained_days(
     month: Month, site: str, timelines: Mapping[date, Timelines], results: ReadResults
 ) -> dict[date, SiteDay]:
-    """The days on which a site was not OK all day, or on which something was announced for it."""
-    return {
-        run.day: explain_site(
-            month.report, site, run, timelines[run.day], results, month.announcers
-        )
-        for run in month.runs
-        if run.day in timelines and _may_have_a_section(run, timelines[run.day])
-    }
+    """The days on which a site was not OK all day, or on which something was announced for it.
+
+    To explain a day takes time, and most days of most sites were OK.
+    """
+    days = {}
+    for run in month.runs:
+        of_day = timelines.get(run.day)
+        if of_day and (
+            any(segment.status != FINE for segments in of_day.of.values() for segment in segments)
+            or any(
+                downtime.site in ("", site) or any(site == at for at, *_ in downtime.by_grid_site)
+                for downtime in run.downtimes
+            )
+            or run.exclusions
+        ):
+            announcers = month.announcers
+            days[run.day] = explain_site(month.report, site, run, of_day, results, announcers)
+    return days
 
 
 def site_view(
@@ -185,19 +195,6 @@ def _cause_table(
         found.title == COSTLY,
         [(cause, day_spans(days_of.get(cause.key, ()))) for cause in causes[:at_most]],
         len(causes[at_most:]),
-    )
-
-
-def _may_have_a_section(run: PublishedRun, timelines: Timelines) -> bool:
-    """Whether to explain a day: that takes time, and most days of most sites were OK."""
-    [site, *_] = next(iter(timelines.of))[1]
-    return (
-        any(segment.status != FINE for of_one in timelines.of.values() for segment in of_one)
-        or any(
-            downtime.site in ("", site) or any(site == at for at, *_ in downtime.by_grid_site)
-            for downtime in run.downtimes
-        )
-        or bool(run.exclusions)
     )
 
 

@@ -22,7 +22,7 @@ class Verdict:
 MET = Verdict("m", "✓", "targets met")
 PARTLY = Verdict("p", "!", "another target missed")
 MISSED = Verdict("x", "✗", "availability below its target")
-DOWNTIME = Verdict("w", "▽", "below its target only through announced downtime")
+DOWNTIME = Verdict("w", "▽", "below its target only because of announced downtime")
 UNKNOWN = Verdict("u", "?", "unknown: probes could not determine the status")
 MISSING = Verdict("g", "∅", "missing: no results arrived")
 NOT_EXPECTED = Verdict("e", "/", "not expected on that day")

@@ -64,6 +64,7 @@ AFTER_THE_REPORT = (
     f"sam-report export --day {DAY} --format csv --out export",
     f"sam-report export --day {DAY} --format argo --out export",
     "sam-report seal list --json",
+    "sam-report status --json",
 )
 WITHOUT_DATABASE = (
     "sam-db version",
