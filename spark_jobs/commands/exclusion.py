@@ -28,7 +28,7 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion, announcement_json
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import day_start, in_ranges, moment
-from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.rules.levels import METRIC, SITE
 from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.exclusions import days_made_due, effect
@@ -59,7 +59,6 @@ count. An excluded metric is EXCLUDED, and an excluded site UNKNOWN, from --star
 next `sam-report run --due` recomputes them. A name that no result or endpoint has is excluded all
 the same, with a warning.
 """
-_KINDS = {MONITORING_HOST: MONITORING_HOST, METRIC: METRIC, GROUP: SITE}
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +113,11 @@ def run_add(args: argparse.Namespace) -> int:
     Raises:
         ReportUsage: nothing is named to exclude, options do not go together, or it ends too early.
     """
-    kinds = {MONITORING_HOST: args.monitoring_host, METRIC: args.metric, GROUP: args.site}
+    kinds = {MONITORING_HOST: args.monitoring_host, METRIC: args.metric, SITE: args.site}
     kind = next((kind for kind, value in kinds.items() if value is not None), None)
     if kind is None:
         raise ReportUsage("expected one of --monitoring-host H, --metric M, --site S")
-    others = {MONITORING_HOST: ("metric", "site", "flavour", "host"), GROUP: ("flavour", "host")}
+    others = {MONITORING_HOST: ("metric", "site", "flavour", "host"), SITE: ("flavour", "host")}
     given = [f"--{name}" for name in others.get(kind, ()) if getattr(args, name) is not None]
     if given:
         only = "not with --monitoring-host" if kind == MONITORING_HOST else "only with --metric"
@@ -175,7 +174,7 @@ def run_list(args: argparse.Namespace) -> int:
         )
         row = {
             "id": exclusion.exclusion_id,
-            "what": " ".join([_KINDS[exclusion.kind], *filter(None, selectors)]),
+            "what": " ".join([exclusion.kind, *filter(None, selectors)]),
             "start": format_time(moment(exclusion.start)),
             "end": format_time(moment(exclusion.end)),
             "reason": exclusion.reason.replace("\n", " "),

@@ -45,7 +45,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
 )
 from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.rules.days import Period, moment
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import (
     Names,
@@ -151,7 +151,7 @@ def explain_site(
         exclusion
         for exclusion in run.exclusions
         if exclusion in of_hosts
-        or (exclusion.kind == GROUP and exclusion.site == site)
+        or (exclusion.kind == SITE and exclusion.site == site)
         or any(
             exclusion.kind == METRIC
             and exclusion.covers(*names)
@@ -318,7 +318,7 @@ def _thing(
         excluded = [
             exclusion
             for exclusion in exclusions
-            if (level, status, exclusion.kind) == (SITE, "UNKNOWN", GROUP)
+            if (level, status, exclusion.kind) == (SITE, "UNKNOWN", SITE)
             and exclusion.touches(start, end)
         ]
         # Where a downtime or an exclusion overrides the fold, no child decides.

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from sam_pipeline.spark_jobs.inputs.announced import Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.runs.published import Names, Segment
 
 FINE = "OK"
@@ -94,7 +94,7 @@ def costly_spans(
     So a failing endpoint costs its site nothing if another endpoint keeps the service up.
     """
     costly: dict[Key, list[Segment]] = {}
-    excluded = [(e.start, e.end) for e in exclusions if e.kind == GROUP]
+    excluded = [(e.start, e.end) for e in exclusions if e.kind == SITE]
     for key in timelines.of_level(SITE):
         costly[key] = [
             _clipped(segment, start, end)

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
 from sam_pipeline.spark_jobs.rules.figures import Member
-from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.rules.levels import METRIC, SITE
 
 MONITORING_HOST = "monitoring-host"
-EXCLUSION_KINDS = (MONITORING_HOST, METRIC, GROUP)
+EXCLUSION_KINDS = (MONITORING_HOST, METRIC, SITE)
 EXCLUSION_COLUMNS = (
     "exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_s,"
     " end_s, reason, who"

@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
 )
 from sam_pipeline.spark_jobs.profiles.profile import Group, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
 
 _NO = ("n", "no", "false", "f", "0")
 
@@ -151,7 +151,7 @@ def expect(day: date, announced: Announced, profile: Profile, now: int) -> DayEx
                 if name in profile.metrics_of(endpoint.service_flavour)
             }
         # A site is in the report only if its flavours serve a function (rule 9).
-        elif exclusion.kind == GROUP and any(
+        elif exclusion.kind == SITE and any(
             profile.functions_of(e.service_flavour) for e in by_name.of_site.get(exclusion.site, ())
         ):
             covers.add(Cover(SITE, exclusion.site, "", "", "", *times))

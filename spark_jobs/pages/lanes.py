@@ -28,7 +28,7 @@ from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
 from sam_pipeline.spark_jobs.explain.timelines import FINE
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import DAY_S
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
 from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.published import PublishedRun
@@ -219,7 +219,7 @@ def _shades(thing: Thing, site_day: SiteDay) -> Iterator[Stroke]:
     }
     for exclusion in site_day.exclusions:
         if thing.level == SITE:
-            applies = exclusion.kind == GROUP
+            applies = exclusion.kind == SITE
         elif thing.level == ENDPOINT:
             metrics = site_day.run.profile.metrics_of(thing.names[1])
             covers = exclusion.covers(*thing.names) and exclusion.metric_name in metrics

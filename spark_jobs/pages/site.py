@@ -33,7 +33,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 )
 from sam_pipeline.spark_jobs.rules.days import periods
 from sam_pipeline.spark_jobs.rules.figures import figure_of
-from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.rules.levels import METRIC, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.published import DayFigure
@@ -44,7 +44,7 @@ _MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 8, 20
 _EFFECTS = {
     MONITORING_HOST: "its results do not count",
     METRIC: "this time counts as not known",
-    GROUP: "the site is UNKNOWN, its services keep their statuses",
+    SITE: "the site is UNKNOWN, its services keep their statuses",
 }
 
 

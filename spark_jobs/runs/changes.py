@@ -29,7 +29,6 @@ from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.levels import (
     FIGURES,
     FUNCTION,
-    GROUP,
     METRIC,
     NAMES,
     SECONDS,
@@ -182,7 +181,7 @@ class TracedChanges:
     def _excludes(
         self, exclusion: Exclusion, level: str, names: Names, below: Iterable[_Endpoint]
     ) -> bool:
-        if exclusion.kind == GROUP:
+        if exclusion.kind == SITE:
             return level == SITE and exclusion.site == names[0]
         if exclusion.kind == MONITORING_HOST:
             # Its results came from anywhere: where they counted, a metric differs.

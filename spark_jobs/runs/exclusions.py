@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
 )
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, as_day, day_start, moment
-from sam_pipeline.spark_jobs.rules.levels import GROUP
+from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
 from sam_pipeline.sql.database.operations import record_operation
@@ -182,7 +182,7 @@ def effect(
     )
     metrics = {metric for *_, metric in instances}
     metrics |= {m for profile in profiles for flavour in profile.flavours for m in flavour.metrics}
-    if exclusion.kind != GROUP and exclusion.metric_name not in metrics:
+    if exclusion.kind != SITE and exclusion.metric_name not in metrics:
         hint = did_you_mean(exclusion.metric_name, metrics)
         unknown = f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
     else:

@@ -325,7 +325,7 @@ CREATE INDEX announced_downtime_key
 
 CREATE TABLE exclusion (
     exclusion_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind text COLLATE "C" NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'group')),
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'site')),
     monitoring_host text COLLATE "C" NOT NULL DEFAULT '',
     metric_name text COLLATE "C" NOT NULL DEFAULT '',
     site text COLLATE "C" NOT NULL DEFAULT '',
@@ -345,7 +345,7 @@ CREATE TABLE exclusion (
                 THEN monitoring_host <> ''
                 AND metric_name || site || service_flavour || host_name = ''
             WHEN 'metric' THEN metric_name <> '' AND monitoring_host = ''
-            WHEN 'group'
+            WHEN 'site'
                 THEN site <> ''
                 AND monitoring_host || metric_name || service_flavour || host_name = ''
         END

@@ -391,7 +391,7 @@ CREATE TABLE new_holder (
 -- keeps its row, with removed_at set.
 CREATE TABLE exclusion (
     exclusion_id integer PRIMARY KEY,
-    kind text NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'group')),
+    kind text NOT NULL CHECK (kind IN ('monitoring-host', 'metric', 'site')),
     monitoring_host text NOT NULL DEFAULT '',
     metric_name text NOT NULL DEFAULT '',
     site text NOT NULL DEFAULT '',
@@ -411,7 +411,7 @@ CREATE TABLE exclusion (
                 THEN monitoring_host <> ''
                 AND metric_name || site || service_flavour || host_name = ''
             WHEN 'metric' THEN metric_name <> '' AND monitoring_host = ''
-            WHEN 'group'
+            WHEN 'site'
                 THEN site <> ''
                 AND monitoring_host || metric_name || service_flavour || host_name = ''
         END

@@ -326,8 +326,8 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         ),
     ):
         yield _table(table, columns, rows)
-    for kind, level in (("metric", "metric"), ("group", "site")):
-        yield (_EXCLUSIONS.format(kind=kind, level=level),)
+    for kind in ("metric", "site"):
+        yield (_EXCLUSIONS.format(kind=kind, level=kind),)
 
 
 def _table(table: str, columns: str, rows: Sequence[Sequence[object]]) -> Statement:

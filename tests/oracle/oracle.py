@@ -368,7 +368,7 @@ def _with_exclusions(
     painted = bytearray(states)
     for exclusion in exclusions:
         selectors = (exclusion.site, exclusion.flavour, exclusion.host, exclusion.metric)
-        if exclusion.kind == "group" and key == (exclusion.site,):
+        if exclusion.kind == "site" and key == (exclusion.site,):
             code = CODE["UNKNOWN"]
         elif exclusion.kind == "metric" and len(key) == 4 and _matches(selectors, key):
             code = CODE["EXCLUDED"]

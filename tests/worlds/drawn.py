@@ -180,7 +180,7 @@ _EXCLUSION = st.one_of(
         **_TIMES,
         monitoring_host=st.sampled_from(("m1", "m2")),
     ),
-    st.builds(Exclusion, st.just("group"), **_TIMES, site=SITE),
+    st.builds(Exclusion, st.just("site"), **_TIMES, site=SITE),
     st.builds(Exclusion, site=SITE, **_METRIC),
     st.builds(Exclusion, host=ANY_HOST, **_METRIC),
 )

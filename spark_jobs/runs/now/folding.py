@@ -46,7 +46,7 @@ from sam_pipeline.spark_jobs.inputs.expected import (
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.statuses import (
     DOWNTIME,
     EXCLUDED,
@@ -221,7 +221,7 @@ def fold_now(
             [
                 e
                 for e in exclusions
-                if (e.kind == GROUP and e.site == site)
+                if (e.kind == SITE and e.site == site)
                 or (e.kind == METRIC and any(e.covers(*endpoint) for endpoint in here))
             ],
         )

@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.pages.month import Month, site_matrix
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
+from sam_pipeline.spark_jobs.rules.levels import METRIC, SITE
 from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets
 from sam_pipeline.sql.database.engine import writing
@@ -90,7 +90,7 @@ def _mark(connection: Connection) -> None:
     ]
     exclusions = [
         Exclusion(1, METRIC, "", "put", "", "", "", *times, "the probe was wrong", "ada"),
-        Exclusion(2, GROUP, "", "", BAD_SITE, "", "", *times, "power cut", "ada"),
+        Exclusion(2, SITE, "", "", BAD_SITE, "", "", *times, "power cut", "ada"),
         Exclusion(3, MONITORING_HOST, "m1", "", "", "", "", *times, "its clock was wrong", "ada"),
     ]
     marks = {

@@ -243,7 +243,7 @@ def test_results_of_an_excluded_monitoring_host_are_ignored_including_both_ends(
 
 def test_excluded_metrics_have_no_known_time_and_excluded_sites_are_unknown() -> None:
     morning = Exclusion("metric", START, at(12), metric="ping")
-    group = Exclusion("group", at(6), at(18), site="ALFA")
+    group = Exclusion("site", at(6), at(18), site="ALFA")
     federation = SiteGroup("ALFA", "federation", "F", LONG_AGO)
     others = [{"metric": "put"}, {"site": "BETA"}, {"flavour": "SRM"}, {"host": "ce02"}]
 

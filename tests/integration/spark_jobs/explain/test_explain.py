@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.explain.results import Evidence, JudgedResult, read
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.pages.tree import write_pages
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.runs.exclusions import add
 from sam_pipeline.spark_jobs.runs.published import PublishedRun, day_figures
 from sam_pipeline.sql.database.engine import reading, writing
@@ -40,7 +40,7 @@ EXCLUSIONS = [
     for *selectors, first, last in (
         (MONITORING_HOST, "nagios2", "", "", "", "", 10, 14),
         (METRIC, "", "put", "B", "", "", 2, 5),
-        (GROUP, "", "", "C", "", "", 18, 20),
+        (SITE, "", "", "C", "", "", 18, 20),
     )
 ]
 STATUSES = ("OK", "OK", "WARNING", "UNKNOWN", "CRITICAL")

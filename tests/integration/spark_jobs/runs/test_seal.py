@@ -314,7 +314,7 @@ START = day_start(FIRST)
 NOON = START + DAY_S // 2
 EXCLUSIONS = [
     Exclusion(1, "metric", "", "ping", "EXCLUDED", "", "", START, NOON, "wrong <probe>", "jane"),
-    Exclusion(2, "group", "", "", "BOTH", "", "", START, NOON, "agreed", "me"),
+    Exclusion(2, "site", "", "", "BOTH", "", "", START, NOON, "agreed", "me"),
 ]
 DOWNTIME = Downtime("D1", "", "down", "", START, NOON, "SCHEDULED", "OUTAGE", "new switch")
 GOOD: Timeline = {"00:00": "OK"}
