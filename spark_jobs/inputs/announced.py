@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import date
 from typing import Any
 
@@ -155,8 +155,8 @@ class Announced:
 
 
 def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    """A downtime or an exclusion, with its start and end as times."""
-    document = asdict(announcement)
+    """A downtime or an exclusion as JSON, with times instead of epoch seconds."""
+    document = dict(vars(announcement))
     document.pop("by_grid_site", None)
     start, end = document.pop("start"), document.pop("end")
     times: dict[str, Any] = {"start_time": moment(start), "end_time": moment(end)}

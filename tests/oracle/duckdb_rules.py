@@ -80,7 +80,7 @@ FROM (
 WHERE classification || '/' || severity IN (SELECT unnest($kinds))
 """
 _EXCLUSIONS = """
-CREATE TABLE exclusion_of_{level} AS
+CREATE TABLE exclusion_of_{kind} AS
 SELECT *, row_number() OVER () AS number FROM exclusion WHERE kind = '{kind}'
 """
 
@@ -327,7 +327,7 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
     ):
         yield _table(table, columns, rows)
     for kind in ("metric", "site"):
-        yield (_EXCLUSIONS.format(kind=kind, level=kind),)
+        yield (_EXCLUSIONS.format(kind=kind),)
 
 
 def _table(table: str, columns: str, rows: Sequence[Sequence[object]]) -> Statement:
