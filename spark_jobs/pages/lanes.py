@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 
-from sam_pipeline.schema.program.wording import duration, one_line, printable
+from sam_pipeline.schema.program.wording import one_line, printable
 from sam_pipeline.spark_jobs.explain.as_text import (
     Stretch,
     downtime_text,
@@ -39,13 +39,10 @@ _MAX_SPOKEN = 4
 _MAX_TITLE = 160
 # The minimum drawn length of a segment that is not OK: a minute would be invisible.
 _MIN_DRAWN_S = 240
-
-
 # The stretches of a page to point at, and those listed; its days share them. A site that changes
 # its status all the time has more than anyone would read.
 _MAX_SPOTS = 2400
 _MAX_LISTED = 600
-_MAX_BECAUSE = 400
 
 
 @dataclass(frozen=True)
@@ -98,16 +95,8 @@ class Lane:
         return svg(self.spoken, (*self.shades, *self.strokes), self.spots)
 
 
-@dataclass(frozen=True)
-class StretchRow:
-    """A stretch that was not OK in the list below the lanes."""
-
-    level: str
-    name: str
-    times: str
-    length: str
-    status: str
-    because: str
+StretchRow = tuple[str, str, Stretch]
+"""Level and name of a stretch that was not OK."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +135,13 @@ def day_lanes(site_day: SiteDay, days: int) -> DayLanes:
                 ok_endpoints.append(name)
                 continue
         timeline = stretches(thing, site_day)
-        rows += _rows(thing.level, name, timeline)
+        rows += ((thing.level, name, stretch) for stretch in timeline)
         lane = _lane(thing.level, name, timeline, room)
         of_metrics = [
             _lane(METRIC, metric, of, room) for metric, of in metrics.items() if room.has(of)
         ]
         for metric, of_metric in metrics.items():
-            rows += _rows(METRIC, f"{name} {metric}", of_metric)
+            rows += ((METRIC, f"{name} {metric}", stretch) for stretch in of_metric)
         known = site_day.run.profile.metrics_of(thing.names[1]) if metrics else ()
         lanes.append(
             replace(
@@ -163,13 +152,14 @@ def day_lanes(site_day: SiteDay, days: int) -> DayLanes:
                 ok_metrics=[metric for metric in known if metric not in metrics],
             )
         )
+    rows = [row for row in rows if row[2].status != FINE]
     listed = rows[: _MAX_LISTED // days]
     return DayLanes(
         lanes,
         list(_announced(site_day)),
         ok_endpoints,
-        [row for row in listed if row.level == SITE],
-        [row for row in listed if row.level != SITE],
+        [row for row in listed if row[0] == SITE],
+        [row for row in listed if row[0] != SITE],
         len(rows) - len(listed),
     )
 
@@ -194,15 +184,6 @@ def _lane(level: str, name: str, timeline: Sequence[Stretch], room: _Room) -> La
     pointed = spots(timeline) if room.has(timeline) else []
     room.left -= len(pointed)
     return Lane(level, name, "", (), status_strokes(timeline), pointed, spoken(timeline))
-
-
-def _rows(level: str, name: str, timeline: Iterable[Stretch]) -> Iterator[StretchRow]:
-    for stretch in timeline:
-        if stretch.status != FINE:
-            length = duration(stretch.end - stretch.start)
-            times = span_text(stretch.start, stretch.end, " to ")
-            because = one_line(stretch.because, _MAX_BECAUSE)
-            yield StretchRow(level, name, times, length, stretch.status, because)
 
 
 def _shades(thing: Thing, site_day: SiteDay) -> Iterator[Stroke]:

@@ -19,7 +19,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sam_pipeline.schema.identity.identity import known_identity
-from sam_pipeline.schema.program.wording import duration, printable
+from sam_pipeline.schema.program.wording import duration, one_line, printable
+from sam_pipeline.spark_jobs.explain.as_text import span_text
 from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.lanes import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.lanes import LEGEND as BARS
@@ -71,7 +72,13 @@ class PageFiles:
             site_page=site_page,
         )
         self._environment.filters.update(
-            short=short, time=time_text, duration=duration, css=css_text, known=known_identity
+            short=short,
+            time=time_text,
+            span=lambda stretch: span_text(stretch.start, stretch.end, " to "),
+            duration=duration,
+            one_line=one_line,
+            css=css_text,
+            known=known_identity,
         )
 
     def write(self, path: str, template: str, **values: Any) -> None:
