@@ -387,10 +387,10 @@ def test_killed_at_every_step_there_is_the_old_version_or_the_new_one(
     load(engine, {**next(results_of(DAY)), "timestamp": f"{DAY}T01:02:03Z", "messageId": "late"})
     steps, seen, code = 0, set(), -1
 
-    with commands(engine, local, SAM_ARCHIVE_KEEP_VERSIONS="1") as run:
+    with commands(engine, local) as run:
         while code != OK:
             steps += 1
-            # A version is written anew each time, and the one before is deleted.
+            # A version is written anew each time, and all but the newest two are deleted.
             code = run("write", "--day", str(DAY), "--force", step=steps)
 
             assert code in (OK, -signal.SIGKILL)
@@ -400,8 +400,11 @@ def test_killed_at_every_step_there_is_the_old_version_or_the_new_one(
         assert steps > 20
         assert seen == {12, 13}
         assert [run("write", "--day", str(DAY), "--force"), run("clean")] == [OK, OK]
-    manifest = newest_day(local)
-    assert set(local.names()) == {manifest.name, *(file.name for file in manifest.files)}
+    kept = versions(local)[DAY]
+    manifests = [read_manifest(local, DAY, version) for version in kept]
+    files = [file.name for manifest in manifests for file in manifest.files]
+    assert len(kept) == 2
+    assert sorted(local.names()) == sorted([*files, *(manifest.name for manifest in manifests)])
 
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
