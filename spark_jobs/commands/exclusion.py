@@ -10,7 +10,6 @@ from datetime import date
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
     add_action,
@@ -35,6 +34,7 @@ from sam_pipeline.spark_jobs.runs.exclusions import days_made_due, effect
 from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.database.roles import READER, REPORTER
 
 EXAMPLES = """\

@@ -21,7 +21,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import AnotherRun
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
@@ -34,6 +33,7 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import insert_into, note_changes
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.locks import one_at_a_time
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.errors import SqlError
 
 REPORT_TABLES = (

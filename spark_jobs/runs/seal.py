@@ -14,7 +14,6 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, month_of
@@ -26,7 +25,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_reports,
 )
 from sam_pipeline.spark_jobs.runs.record import stored_time
-from sam_pipeline.sql.database.operations import record_operation
+from sam_pipeline.sql.database.operations import login_name, record_operation
 
 # PostgreSQL. The login must not be able to change these tables by itself.
 _SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now, :os_login)"

@@ -17,7 +17,6 @@ from pyarrow import parquet as pq
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.digests import digest_of_rows
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, PARQUET, SCHEMAS
@@ -34,6 +33,7 @@ from sam_pipeline.sql.archive.manifest import (
 from sam_pipeline.sql.archive.results import DayResults, put
 from sam_pipeline.sql.archive.store import Store, translated
 from sam_pipeline.sql.database.engine import reading_at_once
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.database.version import wanted_version
 
 _VALID = "valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"

@@ -17,7 +17,6 @@ from pyarrow import parquet as pq  # type: ignore[import-untyped]
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.identity.identity import operator_identity
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import Row
 from sam_pipeline.schema.messages.message import Message
@@ -33,7 +32,7 @@ from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Mani
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.archive.verify import problems_of_files
 from sam_pipeline.sql.database.engine import load_transaction, reading, writing
-from sam_pipeline.sql.database.operations import record_operation
+from sam_pipeline.sql.database.operations import login_name, record_operation
 from sam_pipeline.sql.errors import ArchiveDamaged, StatementFailed
 from sam_pipeline.sql.loading.batch import MAX_RECORDS, Batch, PendingRow, ViewBatch
 from sam_pipeline.sql.loading.catalogue import Catalogue

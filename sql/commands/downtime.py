@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
     Verb,
@@ -25,6 +24,7 @@ from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.sql.commands.class_ import print_history
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.loading.catalogue import SOURCE
 from sam_pipeline.sql.topology.downtime import (
     ChangedDowntimes,

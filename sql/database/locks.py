@@ -20,10 +20,10 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, text
 
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import name_of
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.errors import DATABASE_ERRORS, DatabaseAway, translated
 
 # Each attempt is short, so that an interrupt takes effect at once.

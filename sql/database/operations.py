@@ -7,7 +7,9 @@ ones leaves no trace in the chain itself: compare its last digest with one that 
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,7 +18,6 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading
 
@@ -112,3 +113,11 @@ def broken_links(operations: Iterable[RecordedOperation]) -> Iterator[str]:
 def digest_of(*fields: str) -> str:
     """SHA-256 of the SHA-256 of each field, in hex; `operation_digest` of PostgreSQL."""
     return sha256(b"".join(sha256(field.encode()).digest() for field in fields)).hexdigest()
+
+
+def login_name() -> str:
+    """The login name of the person or service that runs this process; `uid NUMBER` without one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -19,7 +19,6 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import IDENTITY, operator_identity
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.counts import Counts, listed
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -37,6 +36,7 @@ from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.input_file import InputFile, Position, Splitter
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import name_of, reading
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.errors import BadInput, DatabaseRefused, StatementFailed
 from sam_pipeline.sql.loading.batch import FILE, LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import ColumnClause, Connection, Select, column, insert, null, select, table
 
 from sam_pipeline.schema.identity.identity import operator_identity
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass
 from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.loading.catalogue import (
     ANNOUNCED_AT,

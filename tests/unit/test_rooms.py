@@ -28,8 +28,7 @@ class Wall(NamedTuple):
 
 NAMES = {
     "$GROUND": (
-        "schema.__init__ schema.errors schema.times schema.log schema.login schema.chunks "
-        "schema.secret_file"
+        "schema.__init__ schema.errors schema.times schema.log schema.chunks schema.secret_file"
     ),
     "$PUBLISHER": "schema publisher.errors",
     "$SQL": "schema sql.errors",
@@ -41,7 +40,6 @@ TABLE = """
 schema.errors:
 schema.times: schema.errors
 schema.log:
-schema.login:
 schema.chunks:
 schema.secret_file: schema.errors
 schema.net: $GROUND schema.program.wording

@@ -29,14 +29,13 @@ from sam_pipeline.schema.identity.identity import (
     operator_identity,
     with_identity,
 )
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import CLASS, COUNT, Message, Origin, claimed_origin
 from sam_pipeline.schema.messages.refused import MARKS, REFUSED, REFUSED_TEXT, TOO_LARGE
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.database.operations import record_operation
+from sam_pipeline.sql.database.operations import login_name, record_operation
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.letters.dead_letter import (

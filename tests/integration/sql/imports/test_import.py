@@ -18,12 +18,12 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import operator_identity
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass
 from sam_pipeline.schema.records.input_file import InputFile, Position
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.imports.records import (
     Checkpoint,
     Import,

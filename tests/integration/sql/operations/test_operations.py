@@ -12,7 +12,6 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.schema.identity.identity import operator_identity
-from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import BAD_DATA, NO_INPUT, OK, USAGE
 from sam_pipeline.schema.times import parse_time
 from sam_pipeline.spark_jobs.inputs.announced import METRIC, Exclusion
@@ -22,6 +21,7 @@ from sam_pipeline.sql.database.engine import write_transaction, writing
 from sam_pipeline.sql.database.operations import (
     RecordedOperation,
     broken_links,
+    login_name,
     operations,
     record_operation,
 )
