@@ -8,9 +8,7 @@ sed '/^validity_s/a downtimes = []' critical.toml > no-downtimes.toml
 #: run sh 1
 #: shows text 1 2 3 4
 #: run sh 2 3 4 5 6
-#: skip toml 1: of an S3 store; tests/acceptance/spark_jobs/test_archive.py
-#: skip sh 7: in tests/acceptance/spark_jobs/test_archive.py
-#: run sh 8 9 10 11 12 13 14
+#: run sh 7 8 9 10 11 12 13
 shows "critical: nothing is due"
 shows "critical 2026-10-14: 5 results, 1 metric instance,"
 shows "critical 2026-10: sealed by Jane Doe, revision 1"
