@@ -209,15 +209,15 @@ def _joined(found: Iterable[Cause]) -> list[Cause]:
 
 @lru_cache(maxsize=4096)
 def _without_plurals(text: str) -> str:
-    return _COUNTED.sub(lambda noun: _singular(noun.group()), text)
+    def singular(counted: re.Match[str]) -> str:
+        noun = counted.group()
+        if noun.endswith("ies"):
+            return f"{noun[:-3]}y"
+        if noun.endswith(("sses", "shes", "ches", "xes")):
+            return noun[:-2]
+        return noun[:-1] if noun.endswith("s") and not noun.endswith(("ss", "us", "is")) else noun
 
-
-def _singular(noun: str) -> str:
-    if noun.endswith("ies"):
-        return f"{noun[:-3]}y"
-    if noun.endswith(("sses", "shes", "ches", "xes")):
-        return noun[:-2]
-    return noun[:-1] if noun.endswith("s") and not noun.endswith(("ss", "us", "is")) else noun
+    return _COUNTED.sub(singular, text)
 
 
 def masked(text: str, host_name: str = "") -> str:
