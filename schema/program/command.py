@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
         if self._subparsers and not self._given:
-            self.exit(USAGE, _later("help").commands_text(self))
+            self.exit(USAGE, _help().commands_text(self))
         if self._subparsers and self._given[0] == "help":
             self._given = [*self._given[1:], "--help"]
         namespace, unknown = super().parse_known_args(self._given, namespace)
@@ -83,11 +83,11 @@ class CommandParser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        message = _later("help").explained(self, self._given, message, self.advice)
+        message = _help().explained(self, self._given, message, self.advice)
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
     def format_help(self) -> str:
-        return str(_later("help").help_text(self))
+        return str(_help().help_text(self))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print_text(message, file or sys.stderr)
@@ -291,7 +291,7 @@ def run(
         log_format = args.log_format
 
         def set_up_logging() -> None:
-            _later("log_output").set_up(args.verbosity, args.log_format)
+            _log_output().set_up(args.verbosity, args.log_format)
 
         if "logging" in sys.modules:
             set_up_logging()
@@ -319,7 +319,7 @@ def run(
         lines.append(f"standard output can't be written: {_unwritten[0].strerror}")
         code = code or IO_ERROR
     if lines and (log_format == "json" or "JOURNAL_STREAM" in os.environ):
-        formatted = _later("log_output").error_lines(parser.prog, lines, log_format)
+        formatted = _log_output().error_lines(parser.prog, lines, log_format)
         print_text("".join(f"{line}\n" for line in formatted), sys.stderr)
     else:
         print_lines(*[f"{parser.prog}: error: {line}" for line in lines], file=sys.stderr)
@@ -432,9 +432,18 @@ def to_json(value: object, indent: Optional[int] = 2) -> str:
     return printable_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode))
 
 
-def _later(name: str) -> Any:
-    """A module that few calls need: `logging` alone would make a call 17 % slower."""
-    return import_module(f"{__package__}.{name}")
+def _help() -> Any:
+    """The module that few calls need."""
+    from sam_pipeline.schema.program import help
+
+    return help
+
+
+def _log_output() -> Any:
+    """Its `logging` alone would make a call that logs nothing 17 % slower."""
+    from sam_pipeline.schema.program import log_output
+
+    return log_output
 
 
 def _open_closed_streams() -> None:
