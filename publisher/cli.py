@@ -40,7 +40,7 @@ COMMANDS = {
             "check:add_config_options",
             "show each key of the configuration, and where its value comes from",
         ),
-        "key": ("key", "make or show the key that signs messages"),
+        "key": ("key", "add or show the key that signs messages"),
         "load-test": (
             "load_test",
             "measure a broker: producers, consumers, lag, losses, with plots",

@@ -30,8 +30,7 @@ from sam_pipeline.schema.messages.headers import without_claims
 from sam_pipeline.schema.messages.message import KEY_NAME, Message
 from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker import Broker
-from sam_pipeline.schema.spool.disk import flock_at_once
-from sam_pipeline.schema.spool.inspection import inaccessible, reason_of
+from sam_pipeline.schema.spool.disk import flock_at_once, inaccessible, reason_of
 from sam_pipeline.schema.spool.large_element import read_limited
 from sam_pipeline.schema.spool.queue import ChangeTimes, DirectoryQueue
 

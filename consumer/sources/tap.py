@@ -29,7 +29,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker import LISTEN, SPOOL
 from sam_pipeline.schema.net.stomp.frame import Fault, Frame
 from sam_pipeline.schema.net.stomp.session import SessionLost
-from sam_pipeline.schema.spool.inspection import inaccessible
+from sam_pipeline.schema.spool.disk import inaccessible
 from sam_pipeline.schema.spool.large_element import read_limited
 
 MAX_MESSAGES = 1000

@@ -31,8 +31,7 @@ from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.schema.chunks import chunks
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import Message, chunks
 from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
 

@@ -24,9 +24,8 @@ from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import door_token
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import Message, chunks
 from sam_pipeline.schema.net.broker import Broker, Target
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import one_line, plural

@@ -1,4 +1,4 @@
-"""`sam-publish key`: make a key for signatures, show its public part."""
+"""`sam-publish key`: add a key for signatures, show its public part."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sam_pipeline.schema.program.command import (
 )
 
 DESCRIPTION = """\
-Make a key that signs messages (Ed25519), or show one. Both print the two lines by which the policy
-of a consumer knows the key: its identity, and its public part, which is not secret.
+Write a new key that signs messages (Ed25519), or show one. Both print the two lines by which the
+policy of a consumer knows the key: its identity, and its public part, which is not secret.
 """
 EXAMPLES = f"""\
 examples:
-  {PROGRAM} key make nagios1 --directory /etc/sam
+  {PROGRAM} key add nagios1 --directory /etc/sam
   {PROGRAM} key show
   {PROGRAM} key show /etc/sam/nagios1.pem
 """
@@ -38,11 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action")
 
     summary = "write a new key to NAME.pem, which only its owner can read"
-    make_action = add_action(actions, "make", handle, summary, EXAMPLES)
-    make_action.add_argument(
+    add_key = add_action(actions, "add", handle, summary, EXAMPLES)
+    add_key.add_argument(
         "name", type=name_argument, metavar="NAME", help="name of the key, unique in a policy"
     )
-    make_action.add_argument(
+    add_key.add_argument(
         "--directory",
         type=Path,
         default=Path(),
@@ -68,7 +68,7 @@ def name_argument(text: str) -> str:
 
 
 def handle(args: argparse.Namespace) -> int:
-    if args.action == "make":
+    if args.action == "add":
         path = args.directory / f"{args.name}{SUFFIX}"
         make_key(path)
         try:

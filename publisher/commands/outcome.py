@@ -13,9 +13,8 @@ from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_c
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt, courier_for
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.publisher.spool.bounded import count_losses
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.messages.message import DESTINATION, Message, chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,

@@ -38,10 +38,9 @@ from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import Fifo, PassiveResults
 from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import advice_without_brokers
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import Message, pack
+from sam_pipeline.schema.messages.message import Message, chunks, pack
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import OK, print_done, print_lines, text_argument
 from sam_pipeline.schema.program.systemd import Notifier

@@ -27,8 +27,7 @@ from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.directory import LOCK_AGE_S, open_directory
-from sam_pipeline.schema.spool.disk import flock_at_once
-from sam_pipeline.schema.spool.inspection import inaccessible
+from sam_pipeline.schema.spool.disk import flock_at_once, inaccessible
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 if TYPE_CHECKING:

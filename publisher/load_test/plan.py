@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, Optional
@@ -236,8 +237,6 @@ def all_addresses(broker: Broker, deadline: Deadline) -> list[str]:
     Raises:
         BrokerUnavailable: the name does not resolve, or not in time.
     """
-    import socket
-
     try:
         query = (broker.host, broker.port, 0, socket.SOCK_STREAM)
         infos = within(deadline, socket.getaddrinfo, *query)

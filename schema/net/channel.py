@@ -209,8 +209,6 @@ class Resolver:
         Raises:
             OSError: the name does not resolve, or not in time.
         """
-        import socket  # slow to import, and a spool needs none
-
         numeric = (host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
         query = (host, port, 0, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
         try:

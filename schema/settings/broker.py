@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from sam_pipeline.schema.net.broker import Broker, Target, TlsFiles, parse_broker
+from sam_pipeline.schema.net.broker import Broker, Target, TlsFiles, parse_broker, problem_of_proxy
 from sam_pipeline.schema.secret_file import Secret
 from sam_pipeline.schema.settings.key import (
     Settings,
@@ -16,12 +16,6 @@ from sam_pipeline.schema.settings.key import (
     path_key,
     secret_key,
 )
-
-
-def _problem_of_proxy(key: str) -> Optional[str]:
-    from sam_pipeline.schema.net.broker import problem_of_proxy  # 8 ms, and few sites have one
-
-    return problem_of_proxy(key)
 
 
 def secret_of(section: str, name: str, file: Optional[Path] = None) -> Secret:
@@ -51,7 +45,7 @@ class ProxyKeys(Settings):
     proxy: Optional[str] = config_key(
         "HTTP proxy, `http://[USER@]HOST:PORT`, or `none` for a direct connection; by default that"
         " of the environment",
-        _problem_of_proxy,
+        problem_of_proxy,
         None,
     )
     proxy_password_file: Optional[Path] = secret_key(

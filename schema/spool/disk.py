@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,6 +45,27 @@ def with_advice(error: OSError) -> str:
     """The reason of an error, and what to do about it if that is known."""
     _, advice = _MEANING.get(error.errno or 0, (0, ""))
     return f"{error.strerror or error}{advice and '; '}{advice}"
+
+
+def reason_of(error: Exception) -> str:
+    """Why a directory or an element can't be used, and what to do about it."""
+    return with_advice(error) if isinstance(error, OSError) else str(error)
+
+
+def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
+    """The number of elements and directories that can't be used, and the first with its reason.
+
+    Args:
+        errors: by the names of directories and elements; those of elements have a slash.
+    """
+    name, error = next(iter(errors.items()))
+    elements = sum("/" in name for name in errors)
+    directories = len(errors) - elements
+    counts = [f"{elements} element{'s' * (elements != 1)}"] if elements else []
+    if directories:
+        counts.append(f"{directories} director{'y' if directories == 1 else 'ies'}")
+    unusable = f"{' and '.join(counts)} in {path} cannot be used"
+    return f"{unusable}, first {name}: {reason_of(error)}"
 
 
 def refuse_link(path: str) -> os.stat_result:

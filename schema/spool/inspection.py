@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -18,6 +18,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, author_of
 from sam_pipeline.schema.spool.disk import (
     OWNER_MODE,
+    inaccessible,
     is_shared,
     refuse_unsafe,
     unusable,
@@ -28,27 +29,6 @@ from sam_pipeline.schema.spool.large_element import read_limited
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 TRIAL_BYTES = 16 * 1024
-
-
-def reason_of(error: Exception) -> str:
-    """Why a directory or an element can't be used, and what to do about it."""
-    return with_advice(error) if isinstance(error, OSError) else str(error)
-
-
-def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
-    """The number of elements and directories that can't be used, and the first with its reason.
-
-    Args:
-        errors: by the names of directories and elements; those of elements have a slash.
-    """
-    name, error = next(iter(errors.items()))
-    elements = sum("/" in name for name in errors)
-    directories = len(errors) - elements
-    counts = [f"{elements} element{'s' * (elements != 1)}"] if elements else []
-    if directories:
-        counts.append(f"{directories} director{'y' if directories == 1 else 'ies'}")
-    unusable = f"{' and '.join(counts)} in {path} cannot be used"
-    return f"{unusable}, first {name}: {reason_of(error)}"
 
 
 def shared_by_half(path: Path, shared: bool) -> Optional[str]:

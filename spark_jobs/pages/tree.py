@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.messages.message import chunks
 from sam_pipeline.spark_jobs.explain.incidents import (
     Incident,
     ReportIncidents,

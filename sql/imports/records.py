@@ -16,7 +16,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import IDENTITY, operator_identity
 from sam_pipeline.schema.messages.counts import Counts, listed
@@ -27,6 +26,7 @@ from sam_pipeline.schema.messages.message import (
     MESSAGE_ID,
     TEXT,
     Message,
+    chunks,
 )
 from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.schema.program.progress import Progress

@@ -14,9 +14,8 @@ from typing import BinaryIO
 
 from sqlalchemy import Connection, Engine
 
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.messages.message import JSON, Message
+from sam_pipeline.schema.messages.message import JSON, Message, chunks
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, TIME_KEYS, MessageClass, Names
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile

@@ -16,10 +16,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, text
 
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.identity.policy import UNSIGNED
 from sam_pipeline.schema.messages.decode import WHOLE
-from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message, chunks
 from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, MARKS, SIGNATURE_EXPIRED
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits

@@ -361,7 +361,7 @@ hosts = ["*.example.org"]
 
 def make_key(place: Workplace) -> str:
     """The public part of a new key."""
-    found = re.search(r'"(ed25519:.+)"', place.succeed("sam-publish", "key", "make", "nagios1").out)
+    found = re.search(r'"(ed25519:.+)"', place.succeed("sam-publish", "key", "add", "nagios1").out)
     assert found
     return found[1]
 

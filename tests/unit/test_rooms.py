@@ -27,9 +27,7 @@ class Wall(NamedTuple):
 
 
 NAMES = {
-    "$GROUND": (
-        "schema.__init__ schema.errors schema.times schema.log schema.chunks schema.secret_file"
-    ),
+    "$GROUND": ("schema.__init__ schema.errors schema.times schema.log schema.secret_file"),
     "$PUBLISHER": "schema publisher.errors",
     "$SQL": "schema sql.errors",
     "$CONSUMER": "schema consumer.errors consumer.settings consumer.process",
@@ -40,7 +38,6 @@ TABLE = """
 schema.errors:
 schema.times: schema.errors
 schema.log:
-schema.chunks:
 schema.secret_file: schema.errors
 schema.net: $GROUND schema.program.wording
 schema.program: $GROUND

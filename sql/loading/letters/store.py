@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, LargeBinary, bindparam, column, table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.identity.identity import (
     IDENTITY,
     identity_of,
@@ -31,7 +30,14 @@ from sam_pipeline.schema.identity.identity import (
 )
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
-from sam_pipeline.schema.messages.message import CLASS, COUNT, Message, Origin, claimed_origin
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    COUNT,
+    Message,
+    Origin,
+    chunks,
+    claimed_origin,
+)
 from sam_pipeline.schema.messages.refused import MARKS, REFUSED, REFUSED_TEXT, TOO_LARGE
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.sql.database.engine import writing

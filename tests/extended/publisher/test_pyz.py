@@ -160,7 +160,7 @@ def test_the_one_file_signs_through_openssl(tmp_path: Path, python: str, pyz: Pa
     if shutil.which("openssl") is None:
         missing("openssl", "install the package openssl, version 3 or newer")
     node, key = WorkerNode(tmp_path, python, "-S", pyz), tmp_path / "nagios1.pem"
-    made = node.publish("key", "make", "nagios1")
+    made = node.publish("key", "add", "nagios1")
     configured = {"SAM_PUBLISHER_SIGNING_KEY_FILE": str(key)}
     check = ("check", "--broker", "stomp://msg.example.org", "--json")
     checked = node.publish(*check, code=None, **configured)

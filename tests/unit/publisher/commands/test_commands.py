@@ -117,10 +117,10 @@ HEADERS = ("priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b
         ("send", 65, "<stdin>:1: record refused, empty: "),
         ("send good missing", 66, "missing: no such file"),
         ("passive --fifo f --json", 64, "--fifo"),
-        ("key make 'a b'", 64, "name"),
+        ("key add 'a b'", 64, "name"),
         ("key show", 64, "signing_key_file"),
         ("key show missing.pem", 78, "missing.pem"),
-        ("key make a --directory missing", 78, "missing"),
+        ("key add a --directory missing", 78, "missing"),
     ],
 )
 def test_a_call_that_can_not_work_says_why(line: str, code: int, stem: str) -> None:

@@ -53,7 +53,7 @@ def destinations(broker: FakeBroker) -> list[str]:
 
 
 def test_both_sets_get_each_message_with_the_same_id_and_a_signature_of_its_own() -> None:
-    sam_publish("key", "make", "nagios1")
+    sam_publish("key", "add", "nagios1")
     key = 'signing_key_file = "nagios1.pem"'
     with two_brokers() as (one, other):
         configured(one.url, copy=(other.url,), section=key, more='destination = "/topic/region"')

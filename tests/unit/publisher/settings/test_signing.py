@@ -121,7 +121,7 @@ def test_a_message_of_another_publisher_goes_on_unchanged(config: PublisherConfi
 
 def test_a_key_is_made_shown_and_named_by_the_check() -> None:
     KEY.unlink()
-    made = sam_publish("key", "make", "nagios1")
+    made = sam_publish("key", "add", "nagios1")
     shown = sam_publish("key", "show")
     document = sam_publish("key", "show", str(KEY), "--json").json
 
@@ -130,7 +130,7 @@ def test_a_key_is_made_shown_and_named_by_the_check() -> None:
     assert lines["is"] == [document["identity"]] == ["key:nagios1"]
     assert lines["keys"] == [document["public_key"]]
     assert parse_public_key(document["public_key"]) == load_signer(KEY).public_key()
-    assert "nagios1.pem" in sam_publish("key", "make", "nagios1", code=78).err
+    assert "nagios1.pem" in sam_publish("key", "add", "nagios1", code=78).err
     check = ("check", "--broker", "stomp://msg.example.org")
     assert sam_publish(*check, "--json").json["signing"] == {"key": "nagios1", "tool": "PyNaCl"}
     assert "nagios1" in sam_publish(*check).out

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import EXTRAS, ClockNotSet, ConfigError, how_to_install
+from sam_pipeline.schema.messages.message import chunks
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import one_line, printable, printable_json
 from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
