@@ -4,13 +4,7 @@ from tests.extended.docs.reports import fill_october
 fill_october("sqlite:///sam.db")
 END
 printf '[report]\nprofiles = ["critical.toml"]\n' >> sam.toml
-sed '/^validity_s/a downtimes = []' critical.toml > no-downtimes.toml
-#: run sh 1
-#: shows text 1 2 3 4
-#: run sh 2 3 4 5 6
-#: run sh 7 8 9 10 11 12 13
-shows "critical: nothing is due"
-shows "critical 2026-10-14: 5 results, 1 metric instance,"
-shows "critical 2026-10: sealed by Jane Doe, revision 1"
+#: shows text 1 2
+#: run sh 1 2 3 4 5 6 7
 [ $(wc -l < ticket.txt) -le 40 ]
 grep -q 'id="2026-10-14"' pages/critical/2026-10/EXAMPLE-SITE.html
