@@ -219,7 +219,7 @@ def time_or_none(second: int | None) -> str | None:
     return None if second is None else format_time(moment(second))
 
 
-class Column(NamedTuple):
+class TableCell(NamedTuple):
     """A cell of a row.
 
     CSV and JSON have the `value` under `name`, the table has the `text` under `title`; a cell
@@ -232,33 +232,33 @@ class Column(NamedTuple):
     text: object
 
 
-Row = list[Column]
+Row = list[TableCell]
 
 
 def both(**values: object) -> Row:
     """Cells that are the same in files and in the table."""
-    return [Column(name, value, name, value) for name, value in values.items()]
+    return [TableCell(name, value, name, value) for name, value in values.items()]
 
 
 def in_files(**values: object) -> Row:
     """Cells of CSV and JSON only."""
-    return [Column(name, value, "", None) for name, value in values.items()]
+    return [TableCell(name, value, "", None) for name, value in values.items()]
 
 
 def in_table(**texts: object) -> Row:
     """Cells of the table only; the title has blanks for underscores."""
-    return [Column("", None, name.replace("_", " "), text) for name, text in texts.items()]
+    return [TableCell("", None, name.replace("_", " "), text) for name, text in texts.items()]
 
 
 def percentages(**values: Fraction | None) -> Row:
     """Percentages: with 5 decimals in files, and shorter in the table."""
-    return [Column(name, rounded(value), name, short(value)) for name, value in values.items()]
+    return [TableCell(name, rounded(value), name, short(value)) for name, value in values.items()]
 
 
 def seconds_columns(seconds: Seconds, shown: Collection[str] = ()) -> Row:
     """The seconds of each status, in files; those `shown` also in the table."""
     of = {name: getattr(seconds, name.removesuffix("_s")) for name in SECONDS}
-    return [Column(name, of[name], name if name in shown else "", of[name]) for name in SECONDS]
+    return [TableCell(name, of[name], name if name in shown else "", of[name]) for name in SECONDS]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sam_pipeline.schema.program.wording import duration, one_line, plural
 from sam_pipeline.spark_jobs.command_line import (
-    Column,
     ReportTable,
     Row,
+    TableCell,
     add_published_options,
     both,
     in_files,
@@ -96,9 +96,9 @@ class IncidentTable(ReportTable):
                 yield [
                     *self.about,
                     *both(site=incident.site),
-                    Column("start", start, "start", f"{'<' * incident.began_before}{start}"),
-                    Column("end", end, "end", f"{end}{'>' * incident.is_open}"),
-                    Column("duration_s", length, "duration", duration(length)),
+                    TableCell("start", start, "start", f"{'<' * incident.began_before}{start}"),
+                    TableCell("end", end, "end", f"{end}{'>' * incident.is_open}"),
+                    TableCell("duration_s", length, "duration", duration(length)),
                     *in_files(
                         began_before=incident.began_before,
                         open=incident.is_open,
@@ -118,7 +118,9 @@ class IncidentTable(ReportTable):
                 yield [
                     *self.about,
                     *in_files(number=len(shared.sites)),
-                    Column("sites", list(shared.sites), "sites", f"{len(shared.sites)}: {sites}"),
+                    TableCell(
+                        "sites", list(shared.sites), "sites", f"{len(shared.sites)}: {sites}"
+                    ),
                     *both(start=time_or_none(shared.start), end=time_or_none(shared.end)),
                     *_cause(shared.cause),
                 ]
@@ -131,10 +133,10 @@ class IncidentTable(ReportTable):
                 yield [
                     *self.about,
                     *both(**dict(zip(NAMES.get(self.level, ()), names, strict=True))),
-                    Column("number", figures.number, "incidents", figures.number),
+                    TableCell("number", figures.number, "incidents", figures.number),
                     *both(open=figures.open),
                     *(
-                        Column(
+                        TableCell(
                             name,
                             length,
                             name.removesuffix("_s"),

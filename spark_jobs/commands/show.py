@@ -13,9 +13,9 @@ from functools import cached_property
 
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.spark_jobs.command_line import (
-    Column,
     ReportTable,
     Row,
+    TableCell,
     add_published_options,
     both,
     in_files,
@@ -145,7 +145,9 @@ class FigureTable(ReportTable):
         covers_less = any(figure.days < all_days for figure in self.figures)
         for figure in self.figures:
             misses = figure.misses(self.targets.of(self.level, figure.names))
-            days = Column("days", figure.days, "days" * covers_less, f"{figure.days} of {all_days}")
+            days = TableCell(
+                "days", figure.days, "days" * covers_less, f"{figure.days} of {all_days}"
+            )
             if seconds := figure.seconds:
                 missing = short(percent(seconds.missing, seconds.total))
                 of_days = [*in_table(missing=missing), days, *seconds_columns(seconds)]
@@ -223,7 +225,7 @@ class MonthTable(ReportTable):
                 _change("reliability", figure.reliability, before.reliability),
                 *_known(figure),
                 *(seconds_columns(figure.seconds) if figure.seconds else ()),
-                Column("days", month.days, "days", f"{month.days} of {in_month}"),
+                TableCell("days", month.days, "days", f"{month.days} of {in_month}"),
                 *in_files(
                     until=time_or_none(figure.until),
                     missed=[miss.figure for miss in misses],
@@ -268,9 +270,9 @@ def _verdict(figure: Figure, of_targets: str) -> str:
     return "no data" if figure.availability is None else of_targets
 
 
-def _change(name: str, value: Fraction | None, before: Fraction | None) -> Column:
+def _change(name: str, value: Fraction | None, before: Fraction | None) -> TableCell:
     """The difference of two figures as they are stored, so that printed columns add up."""
     now, then = rounded(value), rounded(before)
     change: Decimal | None = None if now is None or then is None else now - then
     text = NO_FIGURE if change is None else f"{change:+.2f}"
-    return Column(f"{name}_change", change, "change", text)
+    return TableCell(f"{name}_change", change, "change", text)
