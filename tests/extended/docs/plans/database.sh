@@ -10,14 +10,14 @@ records 2026-11-20T12:00:00Z
 
 # Queries
 #: write sql 1 1.sql
-#: write sql 2 2.sql
-#: write sql 3 3.sql
-#: write sql 4 4.sql
-#: write sql 5 5.sql
-#: write sql 6 6.sql
-#: write sql 7 7.sql
+#: write sql 2 grafana.sql
+#: write sql 3 2.sql
+#: write sql 4 3.sql
+#: write sql 5 4.sql
+#: write sql 6 5.sql
+#: write sql 7 6.sql
 sam-db -q downtime add --id power-cut --site A --start 2026-11-20T08:00Z --end 2026-11-20T12:00Z --reason x
-for number in 1 2 3 4 5 6 7; do sql $number.sql > shown; [ -s shown ]; done
+for number in 1 2 3 4 5 6; do sql $number.sql > shown; [ -s shown ]; done
 
 # Back up, and restore on another server and beside the old database
 #: run sh 2
@@ -41,18 +41,17 @@ same "$(hosts sam)" ""
 records 2026-11-20T12:00:00Z
 
 # Grafana
-#: write sql 8 8.sql
-#: write sql 9 9.sql
-sql 8.sql
-PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 -f 9.sql
-exits 3 env PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 -f <(echo 'SELECT * FROM dead_letter;')
+psql -q -c "CREATE ROLE grafana LOGIN PASSWORD 'choose one' IN ROLE sam_reader" sam
+grafana() { PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 "$@"; }
+grafana -f grafana.sql
+exits 3 grafana -f <(echo 'SELECT * FROM dead_letter;')
 
 # An index of our own, settings
-#: write sql 10 10.sql
-sql 10.sql
+#: write sql 8 8.sql
+sql 8.sql
 sam-db check
-#: write sql 11 11.sql
-sql 11.sql
+#: write sql 9 9.sql
+sql 9.sql
 eventually sh -c 'psql -XAt -c "SHOW max_wal_size" sam | grep 8GB'
 sam-db check
 psql -q -c "ALTER SYSTEM RESET ALL" sam
@@ -67,12 +66,12 @@ as_postgres() { if [ $(id -u) = 0 ]; then runuser -u postgres -- "$@"; else "$@"
 as_postgres $(command -v pg_ctl) -D {standby}/data -o "-p {port1} -k ''" -l {standby}/log -w start
 stored=$(hosts sam)
 same "$(hosts sam $PGHOST {port1})" "$stored"
-#: write sql 12 12.sql
-PGPORT={port1} sql 12.sql
+#: write sql 10 10.sql
+PGPORT={port1} sql 10.sql
 eventually psql -X -q -p {port1} -c "CREATE TABLE promoted ()" sam
 #: valid sam-db toml 1
-#: write sql 13 13.sql
-sql 13.sql
+#: write sql 11 11.sql
+sql 11.sql
 same "$(psql -XAtq -d sam -c "SELECT setting FROM pg_file_settings WHERE name = 'synchronous_standby_names'")" standby1
 psql -q -c "ALTER SYSTEM RESET ALL" sam
 
