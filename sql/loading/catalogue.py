@@ -103,7 +103,7 @@ _SQLITE_COLUMNS = text("SELECT name FROM pragma_table_info(:view)")
 _INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     """`base` is the type without domains, or None in SQLite, where every column accepts text."""
 
     name: str
@@ -115,7 +115,7 @@ class View(NamedTuple):
     """`enabled` has one item per INSTEAD OF INSERT trigger: whether it is enabled."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ViewColumn, ...]
     enabled: tuple[bool, ...]
     error: str | None = None
     bulk: bool = False
@@ -141,17 +141,16 @@ class ClassView:
     times: Mapping[str, str] = field(default_factory=dict)
     bulk: bool = False
     known: MessageClass | None = None
+    class_name: str = field(init=False)
+    """The catalogue of PostgreSQL has the names of built-in classes in lower case."""
+    all_columns: tuple[str, ...] = field(init=False)
+    """The columns of the record, and those about its message that the view has."""
 
-    @property
-    def class_name(self) -> str:
-        """The name of the class; the catalogue of PostgreSQL has built-in ones in lower case."""
-        return self.known.name if self.known else self.name
-
-    @property
-    def all_columns(self) -> tuple[str, ...]:
-        """The columns of the record, and those about its message that the view has."""
+    def __post_init__(self) -> None:
         facts = filter(None, [self.message_id_column, self.publisher_column])
-        return (*self.columns, *facts, *self.statement_columns)
+        columns = (*self.columns, *facts, *self.statement_columns)
+        object.__setattr__(self, "class_name", self.known.name if self.known else self.name)
+        object.__setattr__(self, "all_columns", columns)
 
     def values(self, row: Mapping[str, str], message_id: str, publisher: str) -> list[str | None]:
         """A row with the facts about its message, in the order of `all_columns`."""
@@ -231,7 +230,7 @@ def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
         dialect = connection.dialect.name
         if dialect == "postgresql":
             views = [
-                View(name, tuple(map(Column, columns, bases, types)), tuple(enabled), bulk=bulk)
+                View(name, tuple(map(ViewColumn, columns, bases, types)), tuple(enabled), bulk=bulk)
                 for name, columns, bases, types, enabled, bulk in connection.execute(_POSTGRESQL)
             ]
         else:
@@ -287,7 +286,7 @@ def _sqlite_views(connection: Connection) -> Iterator[View]:
                 raise
             yield View(name, (), enabled, error=message_of(error))
         else:
-            yield View(name, tuple(map(Column, columns)), enabled)
+            yield View(name, tuple(map(ViewColumn, columns)), enabled)
 
 
 def problem_of(view: View, key: str, own: str | None, rivals: Iterable[str] = ()) -> str | None:

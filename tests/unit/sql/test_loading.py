@@ -24,8 +24,8 @@ from sam_pipeline.sql.loading.catalogue import (
     TEXT_FILLS,
     TIMES,
     ClassView,
-    Column,
     View,
+    ViewColumn,
     problem_of,
 )
 from sam_pipeline.sql.loading.insert import copy_text
@@ -186,12 +186,12 @@ def test_the_cache_of_constant_fields_is_bounded(monkeypatch: pytest.MonkeyPatch
 # Which views can be message classes ---------------------------------------------------------------
 
 SCHEMAS_OWN = {"metricoutput", "site_availability"}
-TEXT = Column("text", "text", "text")
+TEXT = ViewColumn("text", "text", "text")
 
 
 def problem(
     name: str = "note",
-    columns: tuple[Column, ...] = (TEXT,),
+    columns: tuple[ViewColumn, ...] = (TEXT,),
     enabled: tuple[bool, ...] = (True,),
     rivals: tuple[str, ...] = (),
 ) -> str | None:
@@ -204,7 +204,7 @@ def problem(
     "found",
     [
         *map(problem, ("note", "Note", "org.wlcg.metricEnvironment", "ü", "metricoutput")),
-        *(problem(columns=(Column("x", base, "any"),)) for base in (None, *sorted(TEXT_FILLS))),
+        *(problem(columns=(ViewColumn("x", base, "any"),)) for base in (None, *sorted(TEXT_FILLS))),
         problem(enabled=(False, True)),
         problem("Note", rivals=("notes", "\u212aote")),
     ],
@@ -218,11 +218,11 @@ def test_a_view_with_a_trigger_and_columns_of_plain_types_is_a_class(found: str 
     ("found", "text"),
     [
         *(
-            (problem(columns=(Column("x", base, name),)), f"column x has type {name}")
+            (problem(columns=(ViewColumn("x", base, name),)), f"column x has type {name}")
             for base, name in (("_text", "text[]"), ("", "int4range"), ("bytea", "bytea"))
         ),
         (
-            problem(columns=(Column("hostname"), Column("b"), Column("hostName"))),
+            problem(columns=(ViewColumn("hostname"), ViewColumn("b"), ViewColumn("hostName"))),
             'columns "hostName" and "hostname" differ only in upper and lower case',
         ),
         (problem(enabled=()), "view note has no INSTEAD OF INSERT trigger"),
