@@ -44,6 +44,7 @@ from sam_pipeline.sql.errors import (
     translated,
 )
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.letters.dead_letter import stored_time
 
 DAY = timedelta(days=1)
 RESTORABLE = timedelta(days=7)
@@ -258,20 +259,19 @@ def prune(
     bounds = replace(bounds, statements=old)
     first_thinned = horizon and horizon - look_back * DAY
     request = PruneRequest(engine, bounds, first_thinned, dry_run, on_progress, sleep)
-    remove: Callable[..., int] = _remove_from_postgresql if on_postgresql else _remove_from_sqlite
     left, not_dropped = list[Partition](), list[Partition]()
     if on_postgresql:
         results, details, left, not_dropped = _prune_partitions(request)
     else:
         results, details = _prune_results(request)
-    remove(request, "result_repeat", "instance_id", "measured_at", bounds.results)
+    _remove(request, "result_repeat", "instance_id", "measured_at", bounds.results)
     statements = sum(
-        remove(request, table.name, "statement_id", "received_at", bounds.statements, "NOT holds")
+        _remove(request, table.name, "statement_id", "received_at", bounds.statements, "NOT holds")
         for table in TABLES
     )
-    audit = remove(request, "loaded_batch", "loaded_at", "loaded_at", bounds.audit)
+    audit = _remove(request, "loaded_batch", "loaded_at", "loaded_at", bounds.audit)
     letters = sum(
-        remove(request, "dead_letter", "dead_letter_id", "changed_at", end, f"state = '{state}'")
+        _remove(request, "dead_letter", "dead_letter_id", "changed_at", end, f"state = '{state}'")
         for state, end in (("replayed", bounds.dead_letters), ("dropped", bounds.dropped_letters))
     )
     return Pruned(
@@ -370,34 +370,6 @@ def _run_on_each(
     return locked
 
 
-def _remove_from_postgresql(
-    request: PruneRequest,
-    table: str,
-    _: str,
-    time: str,
-    end: date | None,
-    condition: str = "true",
-) -> int:
-    """Like `_remove_from_sqlite`."""
-    if end is None:
-        return 0
-    old_rows = f"FROM {table} WHERE {condition} AND {time} < :end"
-    values = {"end": f"{end}T00:00:00Z"}
-    if request.dry_run:
-        with reading(request.engine) as connection:
-            return int(connection.scalar(text(f"SELECT count(*) {old_rows}"), values) or 0)
-    # One day of rows at a time keeps the transactions short.
-    delete = f"DELETE {old_rows} AND {time} < (SELECT min({time}) {old_rows}) + interval '1 day'"
-    rows = 0
-    while True:
-        with writing(request.engine) as connection:
-            deleted = connection.execute(text(delete), values).rowcount
-        if not deleted:
-            return rows
-        rows += deleted
-        request.on_progress(f"{rows} rows of {table}")
-
-
 def _prune_results(request: PruneRequest) -> tuple[Removed, Removed]:
     """Delete, or only count, the results and details before the bounds."""
     bounds, results = request.bounds, 0
@@ -406,21 +378,22 @@ def _prune_results(request: PruneRequest) -> tuple[Removed, Removed]:
     if bounds.results and request.first_thinned:
         first = min(bounds.results, request.first_thinned)
         table = (request, "metric_result", "measured_at", "measured_at")
-        results += _remove_from_sqlite(*table, first)
-        results += _remove_from_sqlite(*table, bounds.results, _SUPERSEDED, first)
+        results += _remove(*table, first)
+        results += _remove(*table, bounds.results, _SUPERSEDED, first)
         if not request.dry_run:
             with writing(request.engine) as connection:
-                times = {"first": _seconds(first), "end": _seconds(bounds.results)}
+                days = {"first": first, "end": bounds.results}
+                times = {name: _stored_day(connection, day) for name, day in days.items()}
                 connection.execute(_FIRST_OF_KEY, times)
     details = ("metric_result_detail", "instance_id", "measured_at", bounds.details)
-    return Removed(results), Removed(_remove_from_sqlite(request, *details))
+    return Removed(results), Removed(_remove(request, *details))
 
 
-def _remove_from_sqlite(
+def _remove(
     request: PruneRequest,
     table: str,
     ordered_by: str,
-    time: str,
+    moment: str,
     end: date | None,
     condition: str = "true",
     first: date = date.min,
@@ -430,19 +403,31 @@ def _remove_from_sqlite(
     Returns their number.
 
     Args:
-        ordered_by: an indexed column. Each batch continues at its value of the last row, so that
-            no batch reads the rows of an earlier one again.
-        time: the column that must lie before the day `end`; None keeps all rows.
+        ordered_by: an indexed column. On SQLite each batch continues at its value of the last row,
+            so that no batch reads the rows of an earlier one again.
+        moment: the column that must lie before the day `end`; None keeps all rows.
         first: the day whose beginning is `:first` in the condition.
     """
     if end is None:
         return 0
-    condition = f"{time} < :end AND {condition}"
-    values = {"end": _seconds(end), "first": _seconds(first)}
-    if request.dry_run:
-        count = text(f"SELECT count(*) FROM {table} AS old WHERE {condition}")
-        with reading(request.engine) as connection:
-            return int(connection.scalar(count, values) or 0)
+    engine, condition = request.engine, f"{moment} < :end AND {condition}"
+    old, removed = f"FROM {table} AS old WHERE {condition}", 0
+    with reading(engine) as connection:
+        values = {"end": _stored_day(connection, end), "first": _stored_day(connection, first)}
+        if request.dry_run:
+            return int(connection.scalar(text(f"SELECT count(*) {old}"), values) or 0)
+        if engine.dialect.name == "sqlite":
+            last = connection.scalar(text(f"SELECT max(rowid) FROM {table}"))
+    if engine.dialect.name == "postgresql":
+        # One day of rows at a time keeps the transactions short.
+        one_day = f"{moment} < (SELECT min({moment}) {old}) + interval '1 day'"
+        while True:
+            with writing(engine) as connection:
+                deleted = connection.execute(text(f"DELETE {old} AND {one_day}"), values).rowcount
+            if not deleted:
+                return removed
+            removed += deleted
+            request.on_progress(f"{removed} rows of {table}")
     # Rows loaded meanwhile are left to the next prune: a fast loader could keep this one busy for
     # ever. The unary plus keeps SQLite from using rowid instead of our index.
     find = text(f"""
@@ -454,23 +439,21 @@ def _remove_from_sqlite(
     """)
     # The condition is checked again: a row may have become worse since the look-up, and the newest.
     delete = text(f"DELETE FROM {table} AS old WHERE rowid = :id AND {condition}")
-    with reading(request.engine) as connection:
-        last = connection.scalar(text(f"SELECT max(rowid) FROM {table}"))
-    position, deleted = _BEFORE_ALL, 0
+    position = _BEFORE_ALL
     while True:
-        with reading(request.engine) as connection:
+        with reading(engine) as connection:
             bound = {**values, "position": position, "last": last}
             batch = connection.execute(find, bound).all()
         if not batch:
-            return deleted
-        with writing(request.engine) as connection:
+            return removed
+        with writing(engine) as connection:
             deleting = connection.execute(delete, [{**values, "id": row.id} for row in batch])
-            deleted += deleting.rowcount
+            removed += deleting.rowcount
         position = batch[-1].position
-        request.on_progress(f"{deleted} rows of {table}")
+        request.on_progress(f"{removed} rows of {table}")
         request.sleep(PAUSE_S)
 
 
-def _seconds(day: date) -> int:
-    """The epoch second at which a day begins."""
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+def _stored_day(connection: Connection, day: date) -> datetime | int:
+    """The beginning of a day as a column of the database."""
+    return stored_time(connection, datetime(day.year, day.month, day.day, tzinfo=UTC))
