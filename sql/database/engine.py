@@ -175,6 +175,10 @@ def name_of(engine: Engine) -> str:
     return _shown(url)
 
 
+SchemaRow = tuple[str, str | None]
+"""The version of a schema, and the oldest one whose programs work with it."""
+
+
 @dataclass
 class FollowedSchema:
     """The row of `SCHEMA` that the transactions of an engine have seen last.
@@ -183,8 +187,8 @@ class FollowedSchema:
     program does not work with it.
     """
 
-    accept: Callable[[tuple[str, str | None] | None], None]
-    row: tuple[str, str | None] | None = None
+    accept: Callable[[SchemaRow | None], None]
+    row: SchemaRow | None = None
 
     def suits(self, connection: Connection) -> bool:
         """Whether the session may be used: one from before an upgrade has outdated tables."""
@@ -196,8 +200,8 @@ class FollowedSchema:
         return bool(connection.info.setdefault(SESSION_VERSION, version) == version)
 
 
-def schema_row(connection: Connection) -> tuple[str, str | None] | None:
-    """The version of the schema and the oldest one whose programs work with it, if there is one."""
+def schema_row(connection: Connection) -> SchemaRow | None:
+    """The row of the schema, if there is one."""
     try:
         row = connection.exec_driver_sql(SCHEMA).first()
     except DATABASE_ERRORS as error:

@@ -20,6 +20,7 @@ from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import (
     FOLLOWED,
     FollowedSchema,
+    SchemaRow,
     name_of,
     reading,
     schema_row,
@@ -99,7 +100,7 @@ def follow_schema(engine: Engine) -> FollowedSchema:
     temporary tables are those of the old version. Otherwise it raises SchemaMismatch.
     """
 
-    def accept(row: tuple[str, str | None] | None) -> None:
+    def accept(row: SchemaRow | None) -> None:
         if row is None or not Schema(*row).suits:
             raise _mismatch(engine, row and row[0])
         if followed.row:
