@@ -244,7 +244,7 @@ def show_dead_letter(engine: Engine, dead_letter_id: int) -> DeadLetterContent:
 def open_by_reason(engine: Engine) -> dict[str, int]:
     """The number of open letters by reason."""
     with reading(engine) as connection:
-        return dict(connection.execute(_BY_REASON).tuples().all())
+        return {row.reason: row.letters for row in connection.execute(_BY_REASON)}
 
 
 def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
