@@ -64,13 +64,14 @@ def profile_keys() -> str:
     )
 
 
-def operation(which: Operation) -> str:
-    """The truth table of two states."""
-    rows = (
-        (f"**{FOLDED[a]}**", *(FOLDED[result] for result in row))
-        for a, row in enumerate(which.table)
-    )
-    return _table((which.name, *FOLDED), rows)
+def operations() -> str:
+    """The built-in ones, as orders of the states: the result is the later of two."""
+
+    def order(operation: Operation) -> str:
+        wins = [sum(result == a for result in row) for a, row in enumerate(operation.table)]
+        return " < ".join(FOLDED[a] for a in sorted(range(len(FOLDED)), key=wins.__getitem__))
+
+    return _table(("operation", "the later of"), ((of.name, order(of)) for of in (AND, OR)))
 
 
 def imported_columns() -> str:
@@ -142,8 +143,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-exit-codes": lambda: exit_codes("sam-consume"),
     "database-exit-codes": lambda: exit_codes("sam-db"),
     "profile-keys": profile_keys,
-    "operation-and": lambda: operation(AND),
-    "operation-or": lambda: operation(OR),
+    "operations": operations,
     "report-changes": lambda: _table(("reason", "what differs"), [*INPUTS.values(), OTHERWISE]),
     "report-exit-codes": lambda: exit_codes("sam-report"),
     "imported-columns": imported_columns,
