@@ -189,10 +189,8 @@ def _metric(name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {PREFIX}_{name} {text}"
     yield f"# TYPE {PREFIX}_{name} gauge"
     for labels, value in samples:
-        shown = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels)
+        texts = {label: printable(content).replace("\\", "\\\\") for label, content in labels}
+        escaped = {label: text.replace('"', '\\"') for label, text in texts.items()}
+        shown = ",".join(f'{label}="{text}"' for label, text in escaped.items())
         number = f"{value:.3f}".rstrip("0").rstrip(".")
         yield f"{PREFIX}_{name}{shown and f'{{{shown}}}'} {number}"
-
-
-def _escaped(value: str) -> str:
-    return printable(value).replace("\\", "\\\\").replace('"', '\\"')

@@ -61,22 +61,19 @@ def script_origin(script: str, environment: Mapping[str, str] = os.environ) -> d
 def origin_of(program: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The headers of messages that `program` makes on this host, printable in any header."""
     # DNS is not asked for the full name, so that all messages from a host carry the same name.
-    user = next(filter(None, map(environment.get, NAMED_USER)), None) or _name_of_account()
+    user = next(filter(None, map(environment.get, NAMED_USER)), None)
+    if not user:
+        number = os.getuid()
+        try:
+            user = str(within(Deadline.after(USER_TIMEOUT_S), getpwuid, number).pw_name)
+        except (KeyError, OSError, RuntimeError):  # including TimeoutError; no more threads
+            user = f"uid {number}"
     headers = {HOST: os.uname().nodename, PROGRAM: program, USER: user}
     for header, value in headers.items():
         if not (value.isascii() and value.isprintable()):  # some broker might change it
             value = "".join(c if " " <= c <= "~" else "?" for c in value)
         headers[header] = value.strip()[:LONGEST]
     return headers
-
-
-def _name_of_account() -> str:
-    number = os.getuid()
-    try:
-        account = within(Deadline.after(USER_TIMEOUT_S), getpwuid, number)
-    except (KeyError, OSError, RuntimeError):  # including TimeoutError; no more threads
-        return f"uid {number}"
-    return str(account.pw_name)
 
 
 def outgoing(message: Message, config: PublisherConfig) -> Message:

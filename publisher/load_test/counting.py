@@ -85,10 +85,13 @@ def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) ->
         union = [Bitmap(len(bitmap)) for bitmap in readers[0]]
         for bitmaps in readers:
             for producer, bitmap in enumerate(bitmaps):
-                for number in _numbers(_both(union[producer], bitmap)):
-                    duplicates += 1
-                    repeated.append(f"{_name(producer, number)} at two consumers")
-                union[producer] = _either(union[producer], bitmap)
+                for at, (before, now) in enumerate(zip(union[producer], bitmap)):
+                    for bit in range(8) if before & now else ():
+                        if (before & now) >> bit & 1:
+                            duplicates += 1
+                            name = _name(producer, at * 8 + bit)
+                            repeated.append(f"{name} at two consumers")
+                    union[producer][at] = before | now
         readers = [union]
         delivered = sum(count(bitmap) for bitmap in union)
     missing = unconfirmed = 0
@@ -148,20 +151,6 @@ def gaps(bitmap: Bitmap, limit: int) -> Iterator[tuple[int, int]]:
 
 def _name(producer: int, number: int) -> str:
     return f"producer {producer} message {number}"
-
-
-def _both(one: Bitmap, other: Bitmap) -> Bitmap:
-    return Bitmap(a & b for a, b in zip(one, other))
-
-
-def _either(one: Bitmap, other: Bitmap) -> Bitmap:
-    return Bitmap(a | b for a, b in zip(one, other))
-
-
-def _numbers(bitmap: Bitmap) -> Iterator[int]:
-    for at, byte in enumerate(bitmap):
-        if byte:
-            yield from (at * 8 + bit for bit in range(8) if byte >> bit & 1)
 
 
 PRECISION_BITS = 7

@@ -328,7 +328,8 @@ def _drawn(
         for row, plots in zip(rows, grid):
             for run, panel, plot in zip(cycle(runs), row, plots):
                 named = f"{run.name}: {panel.title}" if len(runs) > 1 else panel.title
-                plot.set_title(_literal(named), loc="left", weight="bold")
+                # What is between two `$` is mathematics for matplotlib.
+                plot.set_title(named.replace("$", r"\$"), loc="left", weight="bold")
                 plot.set(xlabel=axes.x, ylabel=axes.y)
                 plot.tick_params(labelbottom=True, labelleft=True)
                 for (name, points), (colour, dashes, marker) in zip(panel.lines, cycle(LINES)):
@@ -368,11 +369,6 @@ def _drawn(
     return (
         f"<section>{heading}{described}<div class=plot>{svg[svg.index('<svg') :]}</div></section>"
     )
-
-
-def _literal(text: str) -> str:
-    """The text for matplotlib, which takes what is between two `$` for mathematics."""
-    return text.replace("$", r"\$")
 
 
 def _where(run: LoadRun, **counts: int) -> Sequence[Document]:

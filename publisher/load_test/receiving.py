@@ -180,7 +180,8 @@ def _receive_all(
                 said, worked = count, os.times()
             pipe.send((PROGRESS, count))
             for consumer in opened.values():
-                _flush(consumer)
+                with suppress(SessionLost):  # its next read reports it
+                    consumer.flush()
         if paused and slow is not None and pace.allows(watch.arrivals[0].count):
             selector.register(slow.session, selectors.EVENT_READ, 0)
             paused = False
@@ -195,7 +196,8 @@ def _receive_all(
                 elif request == EMPTY:
                     _empty(opened, problems)
                 elif request == END:
-                    return _report(watch, opened, problems, started, _spent(began, worked))
+                    spent_s = worked.user + worked.system - began.user - began.system
+                    return _report(watch, opened, problems, started, spent_s)
                 continue
             consumer = opened[number]
             if consumer is slow and not pace.allows(watch.arrivals[number].count):
@@ -235,11 +237,6 @@ class _Pace:
         return taken - self._taken < (elapsed_s - self._from_s) * SLOW_PER_S
 
 
-def _flush(consumer: Consumer) -> None:
-    with suppress(SessionLost):  # its next read reports it
-        consumer.flush()
-
-
 def _empty(opened: dict[int, Consumer], problems: list[str]) -> None:
     """Take the rest of a queue: some brokers would keep it for ever."""
     ends_at = time.monotonic() + EMPTY_S
@@ -259,10 +256,6 @@ def _empty(opened: dict[int, Consumer], problems: list[str]) -> None:
             last = time.monotonic()
         else:
             time.sleep(0.02)
-
-
-def _spent(began: os.times_result, ended: os.times_result) -> float:
-    return ended.user + ended.system - began.user - began.system
 
 
 def _report(

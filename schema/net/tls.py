@@ -233,7 +233,11 @@ class TlsChannel(Channel):
             ours = self._tls_files.certificate_file
             if ours is None:
                 return f"{CERTIFICATE_REQUIRED}: {ABOUT_US[reason]}"
-            return f"it rejected our certificate {ours}: {_out_of_use(ours) or ABOUT_US[reason]}"
+            # Perhaps it, or one of its signers, is out of its time: brokers seldom say so.
+            now = datetime.now(timezone.utc)
+            problems = (validity.problem(now) for validity in validities(ours))
+            why = next((f"it {problem}" for problem in problems if problem), ABOUT_US[reason])
+            return f"it rejected our certificate {ours}: {why}"
         if reason in OTHER_PROTOCOL:
             return NO_TLS
         if reason in OLD_PROTOCOL:
@@ -275,13 +279,6 @@ def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:
         return [crl_file]
     # Not as another directory of OpenSSL: then its authorities would be trusted as well.
     return [] if crl_file == ca_file else sorted(crl_file.glob("*.r[0-9]*"))
-
-
-def _out_of_use(certificate: Path) -> str:
-    """Whether a certificate, or one of its signers, is out of its time: brokers seldom say so."""
-    now = datetime.now(timezone.utc)
-    problems = (validity.problem(now) for validity in validities(certificate))
-    return next((f"it {problem}" for problem in problems if problem), "")
 
 
 def _is_encrypted(key: Path) -> bool:
