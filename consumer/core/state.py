@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
-from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.silence import Coverage, ProbeSilences
 from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import MESSAGE_ID
@@ -126,7 +126,7 @@ class State:
             newest[broker] = max(newest.get(broker, sent), sent)
         second = int(now.timestamp())
         with self.lock:
-            self.counts += Counts(messages_by_broker=count_by_broker(batch))
+            self.counts += Counts(messages_by_broker=Counter(one.session.broker for one in batch))
             self.counts += counts.printable_for(self.counts)
             self.lags.add(lags, step)
             self.batches.add([len(batch)])

@@ -103,8 +103,15 @@ def role_of(name: str) -> str:
 
 def directories_in(root: str) -> list[str]:
     """The names of the directories of a queue, oldest first; raises SpoolError if it is a link."""
-    refuse_link(root)
-    return sorted(name for name in os.listdir(root) if is_hex(name, 8))
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        refuse_link(root)
+        raise
+    try:
+        return sorted(name for name in os.listdir(descriptor) if is_hex(name, 8))
+    finally:
+        os.close(descriptor)
 
 
 def names_in(path: str, roles: Collection[str]) -> list[str]:
