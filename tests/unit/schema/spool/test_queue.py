@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import threading
 import time
 import tracemalloc
 import zlib
@@ -512,3 +513,18 @@ def test_headers_above_their_limit_are_a_bad_frame_with_those_that_matter(tmp_pa
     most = element_of(b"", headers={str(number): "" for number in range(MAX_HEADERS + 1)})
     with pytest.raises(ValueError, match=f"more than {MAX_HEADERS} headers"):
         in_pieces(most, MB)
+
+
+def test_a_wait_for_changes_ends_with_a_new_element_or_a_stop(tmp_path: Path) -> None:
+    queue, stop = DirectoryQueue(tmp_path / "q"), threading.Event()
+    queue.add(metric_message())
+    for directory in (tmp_path / "q").iterdir():
+        os.utime(directory, (0, 0))
+    before = queue.change_times()
+
+    queue.add(metric_message())
+    queue.wait_for_change(before, stop, timeout_s=3600)
+    stop.set()
+    queue.wait_for_change(queue.change_times(), stop, timeout_s=3600)
+
+    assert queue.change_times() != before
