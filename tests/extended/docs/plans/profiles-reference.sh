@@ -1,2 +1,2 @@
 #: place bare
-#: skip toml 1 2 3 4 5 6: profiles, in test_pages.py
+#: skip toml 1 2 3: profiles, in test_pages.py

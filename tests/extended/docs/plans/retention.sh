@@ -13,5 +13,3 @@ mkdir archive
 #: run sh 4
 #: skip sh 5: it changes systemd units; tests/extended/installed/test_units.py checks such drop-ins
 #: run sh 6
-#: skip toml 2: of an S3 store; tests/acceptance/spark_jobs/test_archive.py
-#: skip sh 7: in tests/acceptance/spark_jobs/test_archive.py
