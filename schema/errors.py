@@ -110,6 +110,7 @@ EXTRAS = {
         "defusedxml",
         "prometheus_client",
         "psycopg2",
+        "requests",
         "sqlalchemy",
         "urllib3",
         "yaml",
