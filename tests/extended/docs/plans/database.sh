@@ -27,17 +27,10 @@ pg_restore -d postgres --create --exit-on-error sam.dump
 same "$(hosts sam) $(hosts sam_before)" "a b c  a b c "
 dropdb sam_before
 
-# Operators, publishers
+# Operators
 #: replace 72dda39ded94b3d664bab245a837c397c56eb8f7f5e457308ff50827769fbacd => $(sam-db audit verify --json | grep -oE '[0-9a-f]{64}')
 sam-db prune --keep-results 3000d
 #: run bash 1 2
-printf 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n' > critical.toml
-printf '[report]\nprofiles = ["critical.toml"]\n' >> sam.toml
-#: replace nagios-cern => uid:$(id -u)
-#: run bash 3
-same "$(hosts sam)" ""
-records 2026-11-20T12:00:00Z
-
 # Grafana
 psql -q -c "CREATE ROLE grafana LOGIN PASSWORD 'choose one' IN ROLE sam_reader" sam
 grafana() { PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 "$@"; }

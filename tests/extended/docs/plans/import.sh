@@ -31,17 +31,12 @@ same "$(sqlite3 sam.db .dump | md5sum)" "$before"
 cp gocdb/* .
 #: run sh 6
 cp sam.toml base.toml
-trust='ca_file = "{feeds_ca}"\n'
-printf "[[import.feed]]\nkind = \"gocdb\"\nurl = \"{feeds}/gocdbpi\"\n$trust" >> sam.toml
-printf "[[import.feed]]\nkind = \"vofeed\"\nurl = \"{feeds}/atlas/vofeed.xml\"\n$trust" >> sam.toml
-printf "[[import.feed]]\nkind = \"cric\"\nurl = \"{feeds}\"\n$trust" >> sam.toml
-printf "[[import.feed]]\nkind = \"osg\"\nurl = \"{feeds}\"\n$trust" >> sam.toml
-#: run sh 7
 #: write toml 1 tables.toml
-{ cat base.toml tables.toml; printf "$trust"; } > sam.toml
-#: run sh 8
+trust='ca_file = "{feeds_ca}"\n'
+{ cat base.toml tables.toml; printf "$trust[[import.feed]]\nkind = \"osg\"\nurl = \"{feeds}\"\n$trust"; } > sam.toml
+#: run sh 7
 cp base.toml sam.toml
-#: run sh 9
+#: run sh 8
 shows "due: 2026-03-02 2026-03-03"
 same "$(sam-db downtime list --all --json | grep -c '"source": "feed gocdb"')" 1
 #: valid sam-db toml 2
