@@ -11,10 +11,12 @@ sql logins.sql
 #: run sh 2 3 4
 #: write sql 2 grafana.sql
 sql grafana.sql
-#: run sh 5
+psql -X --username grafana --dbname sam --command "SELECT site, status FROM current_status"
 #: write sql 3 boss.sql
 sql boss.sql
-#: run sh 6
+psql -X --dbname sam --command "GRANT SELECT ON dead_letter TO PUBLIC" \
+    --command "DROP TRIGGER downtime_insert ON downtime"
+#: run sh 5
 shows "trigger downtime_insert on downtime is missing"
 shows "created trigger downtime_insert on downtime"
 shows "revoked SELECT ON dead_letter TO PUBLIC"
