@@ -14,8 +14,8 @@ PAGE = Page("docs/install.md")
 SECTIONS = ("Database", "Configuration", "Broker", "Services")
 """What follows once the programs are installed, up to the first result."""
 
-UPGRADE_DEB, _, UPGRADE_CHECKOUT = PAGE.texts("sh", "Upgrade")
-STOP, REMOVE_DEB, _, REMOVE_CHECKOUT, REMOVE_REST = PAGE.texts("sh", "Removal")
+UPGRADE_DEB, UPGRADE_CHECKOUT = PAGE.texts("sh", "Upgrade")
+STOP, REMOVE_DEB, REMOVE_CHECKOUT, REMOVE_REST = PAGE.texts("sh", "Removal")
 
 PACKAGES = tomllib.loads((ROOT / "deploy/packages/packages.toml").read_text())
 PROGRAMS = {name for facts in PACKAGES.values() for name in facts.get("programs", "").split()}
