@@ -22,7 +22,12 @@ kill $STARTED && wait $STARTED
 # On SQLite
 export SAM_DATABASE_URL=sqlite:///sam.db
 command sam-db upgrade
-#: write sql 2 metric_environment.sql
+#: write sql 2 trigger.sql
+sed -n '/^CREATE TABLE/,/^);/p; /^CREATE VIEW/,/;$/p' metric_environment.sql | sed '
+    s/uuid NOT NULL/text NOT NULL CHECK (length(environment_id) = 36)/
+    s/timestamptz/text/
+    s/^);/) STRICT;/' > sqlite.sql
+cat sqlite.sql trigger.sql > metric_environment.sql
 #: run sh 2
 record EARLY early | sam-publish send --class metricEnvironment
 sam-consume run --drain
