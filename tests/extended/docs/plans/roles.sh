@@ -12,8 +12,6 @@ sql logins.sql
 #: write sql 2 grafana.sql
 sql grafana.sql
 psql -X --username grafana --dbname sam --command "SELECT site, status FROM current_status"
-#: write sql 3 boss.sql
-sql boss.sql
 psql -X --dbname sam --command "GRANT SELECT ON dead_letter TO PUBLIC" \
     --command "DROP TRIGGER downtime_insert ON downtime"
 #: run sh 5
