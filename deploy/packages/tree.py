@@ -29,7 +29,7 @@ FOLDERS = {
 """The folders of deploy/systemd/. What all units share belongs to sam-publish."""
 
 EXAMPLES = (
-    *("sam.toml", "critical.toml", "publishers.toml"),
+    *("sam.toml", "critical.toml", "publishers.toml", "stomp_loader.py"),
     *("ansible", "brokers", "grafana", "prometheus"),
 )
 """The files and folders of deploy/ that the pages of docs/ name; sam-pipeline has them."""

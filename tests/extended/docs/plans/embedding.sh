@@ -15,7 +15,7 @@ python records.py
 shows "rows: 0 duplicates: 1"
 
 # A loader with stomp.py: each message is acknowledged after its commit
-#: write python 3 loader.py
+cp {root}/deploy/stomp_loader.py loader.py
 rows() { sqlite3 sam.db "SELECT count(*) FROM metricOutput"; }
 messages() { grep -oE '^[0-9]+ messages' running.log | awk '{sum += $1} END {print sum + 0}'; }
 arrived() { [ "$(messages)" -ge $1 ]; }
@@ -49,7 +49,7 @@ try RabbitMQ {rabbitmq} {rabbitmq_password}
 sqlite3 sam.db "SELECT DISTINCT publisher FROM metricOutput" > publishers
 grep -q anonymous publishers
 
-#: write python 4 month.py
+#: write python 3 month.py
 PYTHONPATH={root} python - <<'END'
 from tests.extended.docs.reports import fill_two_bad_days
 fill_two_bad_days("sqlite:///sam.db")
