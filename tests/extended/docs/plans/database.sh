@@ -21,7 +21,7 @@ for number in 1 2 3 4; do sql $number.sql > shown; [ -s shown ]; done
 #: replace -h new.example.org => -h {other_host} -p {other_port}
 #: run sh 3
 same "$(hosts sam {other_host} {other_port})" "a b c "
-#: run sh 4
+psql -q -d postgres -c 'ALTER DATABASE sam RENAME TO sam_before'
 pg_restore -d postgres --create --exit-on-error sam.dump
 same "$(hosts sam) $(hosts sam_before)" "a b c  a b c "
 dropdb sam_before
@@ -50,7 +50,7 @@ psql -q -c "ALTER SYSTEM RESET ALL" sam
 # A standby is read, and promoted
 #: replace primary.example.org => $PGHOST
 #: replace -D standby => -D {standby}/data
-#: run sh 5
+#: run sh 4
 as_postgres() { if [ $(id -u) = 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
 [ $(id -u) != 0 ] || chown -R postgres {standby}
 as_postgres $(command -v pg_ctl) -D {standby}/data -o "-p {port1} -k ''" -l {standby}/log -w start
@@ -69,7 +69,7 @@ psql -q -c "ALTER SYSTEM RESET ALL" sam
 export SAM_DATABASE_URL=sqlite:///sam.db
 sam-db upgrade
 records 2026-11-20T12:00:00Z
-#: run sh 6
+#: run sh 5
 shows ok
-#: run sh 7
+#: run sh 6
 same "$(sqlite3 sam.db 'SELECT count(*) FROM metricOutput')" 3

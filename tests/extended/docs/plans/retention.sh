@@ -11,5 +11,4 @@ sam-consume run --drain
 cat archive.toml >> sam.toml
 mkdir archive
 #: run sh 4
-#: skip sh 5: it changes systemd units; tests/extended/installed/test_units.py checks such drop-ins
-#: run sh 6
+#: run sh 5
