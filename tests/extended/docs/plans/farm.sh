@@ -14,7 +14,8 @@ plan=$PWD id=40011 read_only='mount --bind "$1" "$1" && mount -o remount,bind,ro
 release() { (cd {farm} && rm -rf cvmfs && bash -euc "$(sed "s/msg1.example.org:61613/$1/" $plan/release.sh)"); }
 script() { local text=$1; shift; unshare --mount sh -euc "$read_only" sh {farm}/cvmfs \
     setpriv --reuid=$id --regid=$id --clear-groups env -i -C / PATH=/usr/bin:/bin "$@" bash -euc "$text"; }
-node() { local file=$plan/$1; shift; script "$(cat $file)" "$@"; }
+variables=$(grep ^export $plan/job.sh)
+node() { local file=$plan/$1; shift; script "$variables"$'\n'"$(cat $file)" "$@"; }
 waiting() { find {farm}/$1 -type f -regex '.*/[0-9a-f]*/[0-9a-f]*' | wc -l; }
 
 # Results wait on the node until a later job of the account sends them

@@ -27,18 +27,14 @@ assert service.endswith("detailsData: first\nsecond\nEOT\n"), service
 assert "metricStatus: UNKNOWN\n" in host, host
 END
 
-#: run sh 4
 #: write python 1 probe.py
 python probe.py
 
 # Configurations
 cp ca.pem rabbit-ca.pem
-cp hostkey.pem nagios1-signs.pem
-#: valid sam-publish toml 1 2 3 4 5 6 8
+#: valid sam-publish toml 1 2 3 4 5 6
 printf '[publisher]\n[[publisher.copy]]\nname = "region"\nbrokers = ["stomp://{rabbitmq}"]\n' > sam.toml
 sam-publish result --metric m --status OK --host ce01.example.org --flavour CE
-#: run sh 5
-rm sam.toml nagios1.pem
-#: run sh 6
-#: valid sam-publish toml 7
-#: run sh 7 8 9
+#: run sh 4
+rm sam.toml
+#: run sh 5 6 7
