@@ -29,7 +29,7 @@ dropdb sam_before
 # Operators
 #: replace 72dda39ded94b3d664bab245a837c397c56eb8f7f5e457308ff50827769fbacd => $(sam-db audit verify --json | grep -oE '[0-9a-f]{64}')
 sam-db prune --keep-results 3000d
-#: run bash 1 2
+#: run bash 1
 
 # Grafana
 psql -q -c "CREATE ROLE grafana LOGIN PASSWORD 'choose one' IN ROLE sam_reader" sam

@@ -31,6 +31,11 @@ rows() { for count; do
     same "${count%=*}=$(sqlite3 sam.db "SELECT count(*) FROM ${count%=*}")" $count
 done; }
 rows metricOutput=2 dead_letter=1
+cat > downtimes-2012.csv <<'END'
+downtimeId;siteName;startTime;endTime;classification;severity;description
+D1;EXAMPLE-SITE;2012-02-01T08:00:00Z;2012-02-01T18:00:00Z;SCHEDULED;OUTAGE;"new disks; new roof"
+D2;EXAMPLE-SITE;2012-02-03T08:00:00Z;2012-02-02T18:00:00Z;UNSCHEDULED;OUTAGE;ends before it starts
+END
 #: run sh 2 3
 shows "downtimes-2012.csv: 2 lines: 1 new or changed, 0 unchanged, 1 left out"
 rows serviceEndpoint=2 siteGroup=1 siteContact=1 downtime=1

@@ -1,2 +1,2 @@
 #: place bare
-#: skip toml 1 2: profiles, in test_pages.py
+#: skip toml 1: profiles, in test_pages.py

@@ -8,3 +8,4 @@ printf '[report]\nprofiles = ["critical.toml"]\n' >> sam.toml
 #: run sh 1 2 3 4 5 6
 [ $(wc -l < ticket.txt) -le 40 ]
 grep -q 'id="2026-10-14"' pages/critical/2026-10/EXAMPLE-SITE.html
+ls pages/index.html pages/critical/2026-10/groups/federation.html
