@@ -32,7 +32,7 @@ python probe.py
 
 # Configurations
 cp ca.pem rabbit-ca.pem
-#: valid sam-publish toml 1 2 3 4 5 6
+#: valid sam-publish toml 1 2 3 4 5
 printf '[publisher]\n[[publisher.copy]]\nname = "region"\nbrokers = ["stomp://{rabbitmq}"]\n' > sam.toml
 sam-publish result --metric m --status OK --host ce01.example.org --flavour CE
 #: run sh 4
