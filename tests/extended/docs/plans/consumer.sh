@@ -58,7 +58,7 @@ shows "hostName=e.example.org"
 
 # Certificates, other brokers and foreign writers
 cp ca.pem partner-ca.pem
-#: valid sam-consume toml 3 4 5 6 7
+#: valid sam-consume toml 3 4 5 6
 
 # Relay messages
 publish f.example.org

@@ -27,12 +27,9 @@ assert service.endswith("detailsData: first\nsecond\nEOT\n"), service
 assert "metricStatus: UNKNOWN\n" in host, host
 END
 
-#: write python 1 probe.py
-python probe.py
-
 # Configurations
 cp ca.pem rabbit-ca.pem
-#: valid sam-publish toml 1 2 3 4 5
+#: valid sam-publish toml 1 2 3 4
 printf '[publisher]\n[[publisher.copy]]\nname = "region"\nbrokers = ["stomp://{rabbitmq}"]\n' > sam.toml
 sam-publish result --metric m --status OK --host ce01.example.org --flavour CE
 #: run sh 4

@@ -1,2 +1,0 @@
-#: place sqlite
-#: skip sh 1: it takes hours
