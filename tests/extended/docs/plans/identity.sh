@@ -41,6 +41,3 @@ sam-consume run --drain
 same "$(publishers metricOutput)" "$me key:nagios-a "
 #: run sh 8
 same "$(publishers metricOutput)" "$me "
-#: run sh 9
-shows revoke
-shows replay
