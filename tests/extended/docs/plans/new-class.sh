@@ -9,12 +9,12 @@ record EARLY early | sam-publish send --class metricEnvironment
 refused() { [ "$(letters)" = "unknown-class open" ]; }
 eventually refused
 #: write sql 1 metric_environment.sql
-#: run sh 1 3
+#: run sh 1 2
 loaded() { [ "$(rows)" = "LD_LIBRARY_PATH " ]; }
 eventually loaded
 consumer true
 #: replace sam-consume dead-letter => consumer sam-consume dead-letter
-#: run sh 4
+#: run sh 3
 same "$(rows)" "EARLY LD_LIBRARY_PATH "
 same "$(letters)" "unknown-class replayed"
 kill $STARTED && wait $STARTED
@@ -28,7 +28,7 @@ sed -n '/^CREATE TABLE/,/^);/p; /^CREATE VIEW/,/;$/p' metric_environment.sql | s
     s/timestamptz/text/
     s/^);/) STRICT;/' > sqlite.sql
 cat sqlite.sql trigger.sql > metric_environment.sql
-#: run sh 2
+sqlite3 -bail sam.db < metric_environment.sql
 record EARLY early | sam-publish send --class metricEnvironment
 sam-consume run --drain
 same "$(sqlite3 sam.db 'SELECT name FROM metricEnvironment')" EARLY
