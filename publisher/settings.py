@@ -22,7 +22,7 @@ from sam_pipeline.schema.net.broker import (
     Broker,
     SpoolLimits,
     Target,
-    parse_broker,
+    named_brokers,
     problem_of_target,
 )
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
@@ -260,10 +260,14 @@ class PublisherConfig(MessageKeys, SectionKeys):
     def targets(self) -> tuple[Target, ...]:
         """The listed brokers, then those of further tables."""
         tables = {str(table.broker): table for table in self.broker}
-        brokers: dict[str, Broker] = {}
-        for broker in (*map(parse_broker, self.brokers), *(t.broker for t in tables.values())):
-            brokers.setdefault(str(broker), broker)
+        brokers = named_brokers((*self.brokers, *(table.url for table in self.broker)))
         return tuple(self.target_of(one, tables.get(name)) for name, one in brokers.items())
+
+    def only_at(self, urls: Sequence[str]) -> PublisherConfig:
+        """The settings for these brokers alone; the tables of the others do not apply."""
+        names = named_brokers(urls)
+        tables = tuple(table for table in self.broker if str(table.broker) in names)
+        return self.replace(brokers=tuple(urls), broker=tables)
 
     def target_of(self, broker: Broker, table: Optional[BrokerTable] = None) -> Target:
         """A broker as these settings apply there."""
@@ -390,9 +394,7 @@ def completed(
     If the option for brokers is given, there are only these; their tables still apply.
     """
     if flags.get("brokers"):
-        named = {str(parse_broker(url)) for url in config.brokers}
-        tables = tuple(table for table in config.broker if str(table.broker) in named)
-        config = config.replace(broker=tables, copy=())
+        config = config.only_at(config.brokers).replace(copy=())
     state = config.state or state_dir(os.environ)
     if config.spool is None and os.access(PACKAGE_SPOOL, os.W_OK):
         config = config.replace(spool=PACKAGE_SPOOL, spool_mode=OF_GROUP)

@@ -27,7 +27,7 @@ from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, claimed_origin
 from sam_pipeline.schema.messages.refused import refusal_of
-from sam_pipeline.schema.net.broker import SPOOL, STOMP, parse_broker
+from sam_pipeline.schema.net.broker import SPOOL, STOMP, named_brokers, parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
     duration_argument,
@@ -300,7 +300,7 @@ def _config_of(
         raise ConfigError(findings.problems)
     config = ConsumerConfig(**findings.values)
     if urls:
-        names = {str(parse_broker(url)) for url in urls}
+        names = named_brokers(urls)
         tables = (table for table in config.broker if str(table.broker) in names)
         config = config.replace(broker=tuple(tables))
     if destinations:

@@ -36,6 +36,7 @@ from sam_pipeline.schema.net.broker import (
     Target,
     TlsFiles,
     is_loopback,
+    named_brokers,
     parse_broker,
 )
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
@@ -309,7 +310,7 @@ class ConsumerConfig(SectionKeys):
     @property
     def vouching_brokers(self) -> frozenset[str]:
         """The brokers that are trusted to name the user who sent a message."""
-        return frozenset(str(parse_broker(url)) for url in self.trusted_brokers)
+        return frozenset(named_brokers(self.trusted_brokers))
 
     @property
     def relay_accounts(self) -> frozenset[int]:
@@ -429,7 +430,7 @@ class ConsumerConfig(SectionKeys):
         urls = Counter(str(table.broker) for table in self.broker)
         yield from (f"broker: {url} appears twice" for url, count in urls.items() if count > 1)
         destinations = [item.destination for item in self.network_subscriptions]
-        listed = {str(parse_broker(url)) for url in self.broker_urls}
+        listed = named_brokers(self.broker_urls)
         for table in self.broker:
             if str(table.broker) in listed and table.destinations == ():
                 yield f"broker {table.broker}: is one of brokers, but its destinations are empty"

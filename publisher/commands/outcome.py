@@ -14,7 +14,7 @@ from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt, c
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import DESTINATION, Message, chunks
+from sam_pipeline.schema.messages.message import DESTINATION, Message, body_size, chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -103,7 +103,7 @@ def deliver(messages: Iterable[Message], courier: Courier | CopyingCourier, repo
     config = report.config
     remaining = iter(messages)
     elapsed_s = 0.0
-    for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
+    for batch in chunks(remaining, body_size, BATCH, BATCH_BYTES):
         started = time.monotonic()
         try:
             report.add(courier.deliver(batch, Deadline.after(config.timeout_s - elapsed_s)))

@@ -40,7 +40,7 @@ from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import Message, chunks, pack
+from sam_pipeline.schema.messages.message import Message, body_size, chunks, pack
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import OK, print_done, print_lines, text_argument
 from sam_pipeline.schema.program.systemd import Notifier
@@ -187,7 +187,7 @@ def follow(
         logger.warning("%s", advice_without_brokers(args.config))
     with courier_for(config, termination=termination) as courier:
         for burst in messages:
-            for batch in chunks(burst, lambda message: len(message.body), BATCH, BATCH_BYTES):
+            for batch in chunks(burst, body_size, BATCH, BATCH_BYTES):
                 try:
                     done = deliver_until_safe(courier, list(batch), config.timeout_s, termination)
                 except NoBrokerTookIt as error:

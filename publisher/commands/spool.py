@@ -32,7 +32,7 @@ from sam_pipeline.publisher.spool.inspection import (
 )
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
-from sam_pipeline.schema.net.broker import SPOOL, STOMP, parse_broker
+from sam_pipeline.schema.net.broker import SPOOL, STOMP
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -153,9 +153,7 @@ def chosen_config(args: argparse.Namespace) -> PublisherConfig:
     chosen = copies[args.copy]
     if not urls:
         return chosen
-    named = {str(parse_broker(url)) for url in urls}
-    tables = tuple(table for table in chosen.broker if str(table.broker) in named)
-    return chosen.replace(brokers=tuple(urls), broker=tables, timeout_s=config.timeout_s)
+    return chosen.only_at(urls).replace(timeout_s=config.timeout_s)
 
 
 def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:

@@ -9,7 +9,7 @@ means no proxy. HTTP_PROXY is ignored in a CGI program, where a client's header 
 # each of them, which takes 0.6 % of a call of sam-publish.
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -150,6 +150,18 @@ def parse_broker(url: str) -> Broker:
         problem = "must not contain a user (the sender is known by a token or a certificate)"
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
+
+
+def named_brokers(urls: Iterable[str]) -> dict[str, Broker]:
+    """The brokers that URLs name, in order, by `str()`; of equal ones the first.
+
+    Raises:
+        ValueError: a URL is invalid.
+    """
+    brokers: dict[str, Broker] = {}
+    for broker in map(parse_broker, urls):
+        brokers.setdefault(str(broker), broker)
+    return brokers
 
 
 def problem_of_target(url: str) -> Optional[str]:

@@ -93,9 +93,11 @@ class Findings(Generic[T]):
         Raises:
             ConfigError: all problems.
         """
-        if problems := self.all_problems():
-            raise ConfigError(problems)
-        return self.settings(**self.values)
+        if not self.problems:
+            config = self.settings(**self.values)
+            if not any(config.problems()):
+                return config
+        raise ConfigError(self.all_problems())
 
     def only(self, *names: str) -> T:
         """The settings with some of the keys, whatever the problems of the others.
