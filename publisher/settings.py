@@ -324,8 +324,8 @@ def load_config(
 ) -> PublisherConfig:
     """The configuration; by default, the spool is that of the package, or in the state directory.
 
-    If the latter is below the scratch directory of a batch job, there is no spool unless one is
-    configured: it would be removed with the job. A message that no broker takes is then refused.
+    A default spool below the scratch directory of a batch job would be removed with the job, so
+    such a job has none unless one is configured. A message that no broker takes is then refused.
 
     Raises:
         ConfigError: all problems at once.

@@ -56,7 +56,7 @@ def run_now(args: argparse.Namespace) -> int:
     """Print the current status of a site, or a line for each site.
 
     Raises:
-        ReportUsage: no such report, it expects nothing of the site, or there is no such site.
+        ReportUsage: no such report or site, or the report expects nothing of the site.
     """
     configured, at = read_profiles(load_report(args).profiles), int(time.time())
     documents: list[dict[str, Any]]

@@ -29,7 +29,7 @@ MIXED = "mixed"
 FLOOD = "flood"
 REASONS = {
     UNKNOWN_CLASS: (
-        "the message names no class, or there is no view of that name",
+        "the message names no class, or no view has that name",
         "set `class` in the subscription or [create the class](new-class.md), then replay",
     ),
     CLASS_BROKEN: (
