@@ -236,9 +236,7 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
         raise ConfigError([f"{class_name}: the view or its trigger is missing (sam-db check)"])
     if view is None:
         hint = did_you_mean_or_list(class_name, catalogue.names())
-        raise BadInput(
-            f"--class {class_name[:80]}: no such class; {hint}", exit_code=USAGE
-        )
+        raise BadInput(f"--class {class_name[:80]}: no such class; {hint}", exit_code=USAGE)
     if view.problem:
         raise ConfigError([f"{class_name}: {view.problem}"])
     return view
