@@ -102,12 +102,14 @@ def test_results_reach_the_broker_while_a_bad_line_is_named(place: Workplace) ->
         eventually(lambda: len(broker.taken) == 1)
         listener.write("".join([service(2) * 500, "garbage\n", service(3, "x" * 70_000)]))
         eventually(lambda: sum(int(f.headers["recordCount"]) for f in broker.taken) == 502)
+        listener.write(service(4))  # published once the receipts of all others have arrived
+        eventually(lambda: sum(int(f.headers["recordCount"]) for f in broker.taken) == 503)
         out, err = listener.end()
 
-    assert "502 published" in out and "1 refused" in out
+    assert "1 refused" in out and ("503 published" in out or "502 published, 1 spooled" in out)
     refused = re.findall(r"results\.cmd:(\d+): record refused, ([\w-]+)", err)
     assert refused == [("502", "no-command")]
-    assert metrics(place) == []
+    assert metrics(place) in ([], ["m4"])
 
 
 def test_while_the_spool_is_full_nothing_is_lost_nor_read(place: Workplace) -> None:
