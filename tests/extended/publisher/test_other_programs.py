@@ -71,7 +71,7 @@ def test_a_key_with_a_passphrase_causes_no_prompt(files: TlsFiles, form: Private
         "ca_file": files.ca_file,
         "certificate_file": files.certificate_file(client),
         "key_file": files.locked_key_file(client, form),
-        "state": files.directory / "state",
+        "state_dir": files.directory / "state",
     }
     place = Workplace(files.directory, "", "")
     with FakeBroker(tls=files.server(wants_ours=True)) as broker, terminal() as (end, output):
