@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sam_pipeline.consumer.settings.config import problem_of_target
-from sam_pipeline.schema.program.command import whole_number
+from sam_pipeline.schema.program.command import checked_argument, whole_number
 
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     """Add the option `--to` of a relay, which may be repeated for several brokers."""
     parser.add_argument(
         "--to",
-        type=_target,
+        type=checked_argument(problem_of_target),
         action="append",
         default=[],
         metavar="URL",
@@ -30,9 +30,3 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         " --to to the first one that confirms; or to one directory queue,"
         " spool:///PATH[?umask=007]; no database is needed (default: `relay_to` of sam.toml)",
     )
-
-
-def _target(text: str) -> str:
-    if problem := problem_of_target(text):
-        raise argparse.ArgumentTypeError(problem)
-    return text

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,6 +31,7 @@ from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.net.broker import SPOOL, STOMP, named_brokers, parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
+    checked_argument,
     duration_argument,
     output_ended,
     print_json_line,
@@ -85,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=text_argument,
         action="append",
         default=[],
-        help="print only messages of these classes, for example 'service*' (repeatable)",
+        help="print only messages of these classes, for example 'service*'",
     )
     parser.add_argument(
         "--broker",
@@ -94,16 +96,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_broker,
         action="append",
         default=[],
-        help="look at this broker or spool instead of all configured ones (repeatable)",
+        help="look at this broker or spool instead of all configured ones",
     )
     parser.add_argument(
         "--destination",
         dest="destinations",
         metavar="DESTINATION",
-        type=_destination,
+        type=checked_argument(partial(problem_of_destination, wildcards=True)),
         action="append",
         default=[],
-        help="look at this topic or queue instead of the configured ones (repeatable)",
+        help="look at this topic or queue instead of the configured ones",
     )
     parser.add_argument(
         "--rows", action="store_true", help="print the rows that the messages would become"
@@ -138,12 +140,6 @@ def _broker(url: str) -> str:
         expected = "expected stomp://HOST, stomp+ssl://HOST or spool:///PATH"
         raise argparse.ArgumentTypeError(f"{broker}: {expected}")
     return url
-
-
-def _destination(text: str) -> str:
-    if problem := problem_of_destination(text, wildcards=True):
-        raise argparse.ArgumentTypeError(problem)
-    return text
 
 
 def run_tap(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     USAGE,
     add_action,
+    checked_argument,
     print_done,
     print_json,
     print_lines,
@@ -51,7 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     removing = add("remove", run_remove, "remove the tokens of a name from the file")
     for action in (adding, removing):
         action.add_argument(
-            "name", type=name_argument, metavar="NAME", help="the name of the sender"
+            "name",
+            type=checked_argument(partial(problem_of_name, thing=TOKEN)),
+            metavar="NAME",
+            help="the name of the sender",
         )
     removing.add_argument(
         "digest",
@@ -64,13 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--file", type=Path, metavar="FILE", help="(default: [consumer.door] tokens_file)"
         )
-
-
-def name_argument(text: str) -> str:
-    """The argparse `type` of the name of a token."""
-    if problem := problem_of_name(text, TOKEN):
-        raise argparse.ArgumentTypeError(problem)
-    return text
 
 
 def run_add(args: argparse.Namespace) -> int:

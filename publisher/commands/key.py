@@ -16,6 +16,7 @@ from sam_pipeline.schema.identity.signature import load_signer
 from sam_pipeline.schema.program.command import (
     OK,
     add_action,
+    checked_argument,
     print_done,
     print_json,
     print_lines,
@@ -40,7 +41,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     summary = "write a new key to NAME.pem, which only its owner can read"
     add_key = add_action(actions, "add", handle, summary, EXAMPLES)
     add_key.add_argument(
-        "name", type=name_argument, metavar="NAME", help="name of the key, unique in a policy"
+        "name",
+        type=checked_argument(problem_of_name),
+        metavar="NAME",
+        help="name of the key, unique in a policy",
     )
     add_key.add_argument(
         "--directory",
@@ -58,13 +62,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file of the key (default: that of signing_key_file)",
     )
-
-
-def name_argument(text: str) -> str:
-    """The argparse `type` of the name of a key."""
-    if problem := problem_of_name(text):
-        raise argparse.ArgumentTypeError(problem)
-    return text
 
 
 def handle(args: argparse.Namespace) -> int:

@@ -88,6 +88,7 @@ examples:
   sam-publish spool drain
   sam-publish spool drain --broker stomp://msg.example.org --timeout 60
 """
+NO_ELEMENTS = "no messages in the spool"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -181,8 +182,12 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     if args.json:
         _print_array(rows)
         return OK
+    first = next(rows, None)
+    if first is None:
+        print_done(args, NO_ELEMENTS)
+        return OK
     print_lines(ROW.format_map(TITLES))
-    for row in rows:
+    for row in chain([first], rows):
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
         state = "aside" if row["set_aside"] else state
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"

@@ -135,12 +135,12 @@ def _parts(runs: Sequence[LoadRun]) -> Iterator[str]:
     summaries = "".join(_summary(run, len(runs) > 1) for run in runs)
     columns = f"grid-template-columns:repeat({len(runs)},minmax(0,1fr))"
     yield f'<div class=runs style="{columns}">{summaries}</div>'
-    modes = dict.fromkeys(
-        (one["scenario"], one["kind"], one["persistent"]) for run in runs for one in run.documents
-    )
+    mode_of = itemgetter("scenario", "kind", "persistent")
+    modes = dict.fromkeys(mode_of(one) for run in runs for one in run.documents)
     for mode in modes:
         chosen = [
-            LoadRun(run.name, [one for one in run.documents if _is(one, mode)]) for run in runs
+            LoadRun(run.name, [one for one in run.documents if mode_of(one) == mode])
+            for run in runs
         ]
         if mode[0] == MATRIX:
             yield from _matrix(chosen, mode_text(*mode[1:]))
@@ -151,10 +151,6 @@ def _parts(runs: Sequence[LoadRun]) -> Iterator[str]:
     yield "<h2>What the columns mean</h2><dl class=facts>"
     yield from (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in NOTES.items())
     yield "</dl></body></html>"
-
-
-def _is(one: Document, mode: tuple[str, str, bool]) -> bool:
-    return (one["scenario"], one["kind"], one["persistent"]) == mode
 
 
 def _summary(run: LoadRun, is_named: bool) -> str:

@@ -258,6 +258,17 @@ def duration_argument(text: str) -> float:
             raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def checked_argument(problem_of: Callable[[str], Optional[str]]) -> Callable[[str], str]:
+    """The argparse `type` of a text that has no problem."""
+
+    def checked(text: str) -> str:
+        if problem := problem_of(text):
+            raise argparse.ArgumentTypeError(problem)
+        return text
+
+    return checked
+
+
 def text_argument(text: str) -> str:
     """The argparse `type` of a name or a text, which must not be empty, as `$UNSET` would be."""
     if not text.strip():
