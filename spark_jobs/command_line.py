@@ -43,16 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 def add_period_options(parser: argparse.ArgumentParser) -> None:
-    """--day, --from with --to, or --month."""
-    group = parser.add_argument_group(
-        "period (UTC days; one of --day, --from with --to, or --month)"
-    )
-    for option, dest, meaning in (
-        ("--day", "day", "a single day"),
-        ("--from", "first", "the first day"),
-        ("--to", "last", "the last day (included)"),
+    """--day, --from, which is also --since, perhaps with --to, or --month."""
+    group = parser.add_argument_group("period (UTC days; one of --day, --from, or --month)")
+    for options, dest, meaning in (
+        (["--day"], "day", "a single day"),
+        (["--from", "--since"], "first", "the first day, for example 30d"),
+        (["--to"], "last", "the last day, included (default: today)"),
     ):
-        group.add_argument(option, dest=dest, type=day_argument, metavar="DAY", help=meaning)
+        group.add_argument(*options, dest=dest, type=day_argument, metavar="DAY", help=meaning)
     group.add_argument(
         "--month", type=month_argument, metavar="MONTH", help="a month, until today at most"
     )
@@ -153,17 +151,17 @@ def requested_period(args: argparse.Namespace, today: date | None = None) -> Per
     given = _given(args)
     if given == {"day"}:
         period = Period(args.day, args.day)
-    elif given == {"first", "last"}:
-        period = Period(args.first, args.last)
+    elif "first" in given and given <= {"first", "last"}:
+        period = Period(args.first, args.last or today)
     elif given == {"month"}:
         month = month_of(args.month)
         period = Period(month.first, max(month.first, min(month.last, today)))
     else:
         raise ReportUsage(_expected(args))
+    if (newest := max(period.first, period.last)) > today:
+        raise ReportUsage(f"{newest} is in the future: today is {today} (UTC)")
     if period.last < period.first:
         raise ReportUsage(f"--to {period.last} is before --from {period.first}")
-    if period.last > today:
-        raise ReportUsage(f"{period.last} is in the future: today is {today} (UTC)")
     return period
 
 
@@ -174,7 +172,7 @@ def _given(args: argparse.Namespace) -> set[str]:
 
 
 def _expected(args: argparse.Namespace) -> str:
-    ways = ["--day D", "--from D --to D", "--month M", *(["--due"] if "due" in args else [])]
+    ways = ["--day D", "--from D [--to D]", "--month M", *(["--due"] if "due" in args else [])]
     return f"expected one of {', '.join(ways)}"
 
 

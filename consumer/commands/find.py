@@ -23,8 +23,8 @@ from sam_pipeline.schema.program.command import (
     print_json,
     print_lines,
     text_argument,
-    whole_number,
 )
+from sam_pipeline.schema.program.moments import moment_argument
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.settings.files import find_file, read_configuration, state_dir
 from sam_pipeline.schema.spool.inspection import SpoolElement, elements_of
@@ -34,8 +34,8 @@ from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter
 from sam_pipeline.sql.loading.letters.whereabouts import MessageRow, Whereabouts, whereabouts
 
-DAYS = 7
-"""How much older than its message a result may be, unless --days says otherwise."""
+AGE = timedelta(days=7)
+"""How much older than its message a result may be, unless --since says otherwise."""
 AHEAD = timedelta(days=2)
 """How much newer a result may be: its clock may be a day ahead, by default."""
 SKEW_S = 86_400
@@ -49,15 +49,15 @@ _OF_OURS = re.compile(r"([0-9a-f]{14})-[0-9a-f]{18}")
 EXAMPLES = """\
 examples:
   sam-consume find 0660f557bd1ea3-3da37507d44158f917
-  sam-consume find --days 400 sha256:DIGEST      of a message whose sender gave it no id
+  sam-consume find --since 400d sha256:DIGEST     of a message whose sender gave it no id
   sam-consume find --spool /var/spool/other --json ID…
 
 A message is looked for in the spools of this host (those that the consumer reads, what its relay
 keeps, those of the publisher, and --spool), among the rows and the dead letters of the database,
-and in the summaries of floods, which quote some messages. Parts of it may be in several places. Ids
-of ours contain the time at which the message was made: only results that were measured up to --days
-before that are searched; for other ids, up to --days before now. A message that only repeated what
-was stored before leaves no trace, and neither does one that is still at a broker.
+and in the summaries of floods, which quote some messages. Parts of it may be in several places. The
+ids that sam-publish makes contain the time of the message: results measured in the 7 days before it
+are searched; for other ids, those of the last 7 days. --since goes further back. A message that only
+repeated stored rows leaves no trace, and neither does one that is still at a broker.
 
 Exit status: 0 if all were found, 66 if one of them was not.
 """
@@ -92,12 +92,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="id of a message, as sam-publish has printed it",
     )
     parser.add_argument(
-        "--days",
-        metavar="N",
-        type=whole_number(at_most=36_525),
-        default=DAYS,
-        help="search results that were measured up to N days before the message was made, or before"
-        f" now if its id has no time (default: {DAYS})",
+        "--since",
+        metavar="TIME",
+        type=moment_argument,
+        help="also search older results, measured since then, for example 400d (default: since"
+        f" {AGE.days} days before the message was made, or before now if its id has no time)",
     )
     parser.add_argument(
         "--spool",
@@ -121,7 +120,9 @@ def run_find(args: argparse.Namespace) -> int:
     findings = {}
     for message_id in dict.fromkeys(args.ids):
         made = time_of_id(message_id)
-        begins = (made or now) - timedelta(days=args.days)
+        begins = (made or now) - AGE
+        if args.since:
+            begins = min(begins, args.since)
         findings[message_id] = MessageFindings(message_id, begins, (made or now) + AHEAD)
     config = _config_of_spools(args)
     spools = spools_of(config, [*_publisher_spools(args), *args.spools])
@@ -251,7 +252,7 @@ def where_searched(one: MessageFindings, spools: Sequence[Path]) -> str:
     if one.stored:
         begins, ends = format_time(one.begins), format_time(one.ends)
         places.append(
-            f"in the database (of results, those measured from {begins} to {ends}; --days)"
+            f"in the database (of results, those measured from {begins} to {ends}; --since)"
         )
     else:
         places.append("(no database is configured)")

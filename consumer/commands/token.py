@@ -13,6 +13,7 @@ from sam_pipeline.schema.identity.identity import TOKEN, token_identity
 from sam_pipeline.schema.identity.keys import problem_of_name
 from sam_pipeline.schema.identity.tokens import load_tokens, make_token, remove_tokens
 from sam_pipeline.schema.program.command import (
+    NO_INPUT,
     OK,
     USAGE,
     add_action,
@@ -41,6 +42,7 @@ the account of the service: other accounts can't read the file.
 """
 DIGITS = 12
 """The first digits of a digest, which distinguish the tokens of one name."""
+NO_FILE = "[consumer.door] has no tokens_file; name a file with --file"
 AFTER_RELOAD = "takes effect when the daemon is reloaded"
 
 
@@ -82,14 +84,17 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    path = _file(args)
-    tokens = sorted(load_tokens(path), key=lambda token: (token.name, token.line))
+    path = _named_file(args)
+    if path and not path.exists():
+        raise ConfigError([f"{path} does not exist: `token add` creates it"], NO_INPUT)
+    tokens = sorted(load_tokens(path) if path else (), key=lambda token: (token.name, token.line))
     rows = [(token.name, token.line, token.digest.hex()[:DIGITS]) for token in tokens]
     head = ("name", "line", "sha256")
     if args.json:
         print_json([dict(zip(head, row, strict=True)) for row in rows])
     else:
-        print_lines(*text_table(head, rows) if rows else [f"{path} has no tokens"])
+        empty = f"{path} has no tokens" if path else f"no tokens: {NO_FILE}"
+        print_lines(*text_table(head, rows) if rows else [empty])
     return OK
 
 
@@ -107,9 +112,12 @@ def run_remove(args: argparse.Namespace) -> int:
     return OK
 
 
+def _named_file(args: argparse.Namespace) -> Path | None:
+    file: Path | None = args.file or examine_consumer(args).only("door").door.tokens_file
+    return file
+
+
 def _file(args: argparse.Namespace) -> Path:
-    path: Path | None = args.file or examine_consumer(args).only("door").door.tokens_file
-    if path is None:
-        text = "which file? Name it with --file, or set tokens_file in [consumer.door]"
-        raise ConfigError([text], USAGE)
-    return path
+    if path := _named_file(args):
+        return path
+    raise ConfigError([NO_FILE], USAGE)

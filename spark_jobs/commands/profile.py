@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from sam_pipeline.schema.program.command import (
     print_json,
     print_lines,
     text_table,
-    whole_number,
 )
-from sam_pipeline.schema.program.moments import utc_today
+from sam_pipeline.schema.program.moments import day_argument, utc_today
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.settings import show
 from sam_pipeline.schema.settings.section import examine
@@ -38,11 +37,13 @@ from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
+DAYS = 7
+"""How many days of results are examined by default, up to the newest one."""
 NO_DATABASE = "no [database] is configured: only the files were checked"
 EXAMPLES = """\
 examples:
   sam-report profile check critical.toml
-  sam-report profile check /etc/sam/*.toml --days 30
+  sam-report profile check /etc/sam/*.toml --since 30d
 
 Each profile is shown in words: what is up, which results and downtimes count, and the targets.
 Every problem is printed with its line. If a database is configured, each metric is listed with the
@@ -77,11 +78,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
     check = add_action(actions, "check", run_check, "list all problems of profiles", EXAMPLES)
     check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
     check.add_argument(
-        "--days",
-        type=whole_number(1, 9999),
-        default=7,
-        metavar="N",
-        help="examine the newest N days with results (default: %(default)s)",
+        "--since",
+        type=day_argument,
+        metavar="DAY",
+        help=f"the first day of results to examine (default: the newest {DAYS} days)",
     )
     show = add_action(
         actions, "show", run_show, "show in words what published days counted", SHOW_EXAMPLES
@@ -105,7 +105,7 @@ def run_check(args: argparse.Namespace) -> int:
         if engine := open_if_configured(args):
             with reading(engine) as connection:
                 today = utc_today()
-                checked = [check(connection, profile, args.days, today) for profile in profiles]
+                checked = [check(connection, profile, today, args.since) for profile in profiles]
         else:
             unchecked = NO_DATABASE
     except (DatabaseAway, DatabaseMissing, SchemaMismatch) as error:
@@ -164,8 +164,10 @@ def run_show(args: argparse.Namespace) -> int:
     return OK
 
 
-def check(connection: Connection, profile: Profile, days: int, today: date) -> Checked:
-    """Check a profile against the topology of `today` and the newest `days` with results."""
+def check(
+    connection: Connection, profile: Profile, today: date, since: date | None = None
+) -> Checked:
+    """Check a profile against the topology of `today` and the results `since` a day."""
     warnings = _idle_flavours(profile)
     vos = observed.known_vos(connection) if profile.vo else []
     if profile.vo and profile.vo not in vos:
@@ -179,9 +181,11 @@ def check(connection: Connection, profile: Profile, days: int, today: date) -> C
         warnings.append(f"targets of an unknown {unknown}")
     for metric_of_flavour in observed.never_seen(connection, profile):
         warnings.append(f"{metric_of_flavour} was never seen: the database has no result for it")
-    period = observed.newest_days(connection, days, today)
-    if period is None:
+    newest = observed.newest_day(connection, today)
+    if newest is None:
         return Checked(profile, warnings, [], None)
+    first = newest - timedelta(days=DAYS - 1) if since is None else min(since, newest)
+    period = Period(first, newest)
     metrics = observed.observe(connection, profile, period, today)
     for metric in metrics:
         p99_s, validity_s = metric.p99_interval_s, metric.validity_s

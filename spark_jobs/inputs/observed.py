@@ -114,15 +114,15 @@ def unknown_names(connection: Connection, profile: Profile) -> list[str]:
     return problems
 
 
-def newest_days(connection: Connection, days: int, today: date) -> Period | None:
-    """The last `days` days up to the newest one with results; None if there are no results."""
+def newest_day(connection: Connection, today: date) -> date | None:
+    """The newest day with results, tomorrow's at most; None if there are no results."""
     changed = connection.scalars(
         text("SELECT day FROM report_changed_day WHERE day <= :last ORDER BY day DESC"),
         {"last": (today + timedelta(days=1)).isoformat()},
     ).all()
     for day in map(as_day, changed):
         if count_results(connection, Period(day, day), at_most=1):
-            return Period(day - timedelta(days=days - 1), day)
+            return day
     return None
 
 

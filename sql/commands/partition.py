@@ -13,14 +13,13 @@ from sam_pipeline.schema.program.command import (
     print_done,
     print_json,
     print_table,
-    whole_number,
 )
-from sam_pipeline.schema.program.moments import utc_today
+from sam_pipeline.schema.program.moments import days_argument, utc_today
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.partitions import Partition, make_partitions, partitions
 
-AHEAD = 3
+AHEAD = "3d"
 LONGEST_AHEAD = 366
 COLUMNS = ("partition", "day", "rows", "bytes")
 
@@ -28,10 +27,10 @@ EXAMPLES = """\
 examples:
   sam-db partition list
   sam-db partition create
-  sam-db partition create --ahead 14 --json
+  sam-db partition create --ahead 14d --json
 
-The consumer creates those of the coming days that it would load, and any that a result needs. Row
-counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
+The consumer creates the partitions of the days that it is about to load, and any that a result
+needs. Row counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
 """
 
 
@@ -45,13 +44,23 @@ def add_options(noun: argparse.ArgumentParser) -> None:
             run_create,
             option(
                 "--ahead",
-                metavar="DAYS",
-                type=whole_number(0, LONGEST_AHEAD),
+                metavar="AGE",
+                type=ahead_argument,
                 default=AHEAD,
-                help=f"how many days after today (default: {AHEAD})",
+                help="how far ahead (default: %(default)s)",
             ),
         ),
     )
+
+
+def ahead_argument(text: str) -> int:
+    """The argparse `type` of a number of days that are not far ahead: `7d`."""
+    days = days_argument(text)
+    if days > LONGEST_AHEAD:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too far ahead (expected 1d to {LONGEST_AHEAD}d)"
+        )
+    return days
 
 
 def run_list(args: argparse.Namespace) -> int:

@@ -340,7 +340,7 @@ def test_several_messages_are_found_wherever_they_are(place: Workplace) -> None:
     spooled = place.succeed("sam-publish", *result, *down).json["messages"][0]["message_id"]
 
     ids = [both.message_id, waiting.message_id, spooled]
-    answer = place.run("sam-consume", "find", "--days", "3653", "--json", *ids, unknown)
+    answer = place.run("sam-consume", "find", "--since", "3653d", "--json", *ids, unknown)
 
     assert answer.code == NO_INPUT
     first, second, third, last = answer.json

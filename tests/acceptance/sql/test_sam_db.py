@@ -299,8 +299,8 @@ def test_results_and_details_are_removed_at_their_age_and_counted(workplace: Wor
 def test_partitions_of_the_coming_days_are_created(workplace: Workplace) -> None:
     load(workplace, 1)
 
-    first = workplace.succeed("sam-db", "partition", "create", "--ahead", "2", "--json").json
-    second = workplace.succeed("sam-db", "partition", "create", "--ahead", "2", "--json").json
+    first = workplace.succeed("sam-db", "partition", "create", "--ahead", "2d", "--json").json
+    second = workplace.succeed("sam-db", "partition", "create", "--ahead", "2d", "--json").json
     table = workplace.succeed("sam-db", "partition", "list").out
 
     names = [

@@ -152,8 +152,8 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
         ("sql --from 0000", "must be one of 0001"),
         ("prune --keep-results=60", "'60' is not an age"),
         *(
-            (f"partition create --ahead={n}", "expected 0 to 366")
-            for n in ("-1", "367", "x", "9" * 5000)
+            (f"partition create --ahead={n}", "expected 1d to ")
+            for n in ("-1d", "0d", "7", "367d", "x", "9" * 5000)
         ),
         ("archive write", "name the days"),
         ("archive verify --due --day today", "--due chooses the days"),

@@ -22,7 +22,7 @@ from sam_pipeline.schema.identity.identity import uid_identity, with_identity
 from sam_pipeline.schema.identity.policy import OBSERVE, load_policy
 from sam_pipeline.schema.identity.tokens import load_tokens
 from sam_pipeline.schema.messages.message import new_message
-from sam_pipeline.schema.program.command import CONFIG, OK, USAGE
+from sam_pipeline.schema.program.command import CONFIG, NO_INPUT, OK, USAGE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.replay import FAILED, LOADED
@@ -207,6 +207,16 @@ def test_tokens_of_senders_over_http_are_made_once_and_work_from_their_file(
     file.chmod(0o644)  # others can read it
     refused = small_site.run("token", "add", "d")
     assert (refused.returncode, refused.stdout) == (CONFIG, "")
+
+
+def test_a_list_of_tokens_without_a_file_is_empty_and_says_so(small_site: Site) -> None:
+    none, missing = small_site.run("token", "list"), small_site.run("token", "list", "--file", "no")
+
+    assert (none.returncode, small_site.json("token", "list")) == (0, [])
+    assert none.stdout == "no tokens: [consumer.door] has no tokens_file; name a file with --file\n"
+    assert (missing.returncode, missing.stdout) == (NO_INPUT, "")
+    assert "no does not exist: `token add` creates it" in missing.stderr
+    assert small_site.run("token", "add", "a").returncode == USAGE
 
 
 KEPT_MB = 10

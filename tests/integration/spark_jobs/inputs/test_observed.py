@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.commands.profile import check
-from sam_pipeline.spark_jobs.inputs.observed import Observed, never_seen, newest_days, observe
+from sam_pipeline.spark_jobs.inputs.observed import Observed, never_seen, newest_day, observe
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
@@ -59,7 +59,7 @@ def test_metrics_are_observed_with_their_p99_interval(grid: Grid, tmp_path: Path
     measure(grid, submit, ["09:30"], vo="other")
 
     with reading(grid.reporter) as connection:
-        assert newest_days(connection, 7, DAY) == WEEK
+        assert newest_day(connection, DAY) == DAY
         observed = observe(connection, profile(tmp_path, ('"off"', "7200")), WEEK, DAY)
 
     assert observed == [
@@ -81,11 +81,12 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
     of_no_vo = profile(tmp_path, ('"ops"', '"xyz"'))
 
     with reading(grid.reporter) as connection:
-        warnings = check(connection, odd, 7, DAY).warnings
+        warnings = check(connection, odd, DAY).warnings
+        older = check(connection, odd, DAY, DAY - timedelta(days=7))
         assert never_seen(connection, odd) == ["put of SRM"]
     grid.endpoint("SITE-A", "SRM", "se01.example.org", voName="atlas")
     with reading(grid.reporter) as connection:
-        of_vo = check(connection, of_no_vo, 1, DAY).warnings
+        of_vo = check(connection, of_no_vo, DAY, DAY).warnings
 
     for subject, *facts in (
         ("flavour SRM ", "function"),
@@ -100,6 +101,8 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
     ):
         [_] = [w for w in warnings if w.startswith(subject) and all(fact in w for fact in facts)]
     assert len(warnings) == 9
+    assert older.period == Period(DAY - timedelta(days=7), DAY)
+    assert not any(warning.startswith("submit ") for warning in older.warnings)
     [named] = [warning for warning in of_vo if "VO xyz: " in warning]
     assert named.endswith("there are atlas, ops")
     assert any(warning.startswith("flavour SRM has no endpoint for VO xyz") for warning in of_vo)
