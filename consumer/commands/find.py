@@ -56,7 +56,7 @@ A message is looked for in the spools of this host (those that the consumer read
 keeps, those of the publisher, and --spool), among the rows and the dead letters of the database,
 and in the summaries of floods, which quote some messages. Parts of it may be in several places. The
 ids that sam-publish makes contain the time of the message: results measured in the 7 days before it
-are searched; for other ids, those of the last 7 days. --since goes further back. A message that only
+are searched, for other ids those of the last 7 days; --since goes further back. A message that only
 repeated stored rows leaves no trace, and neither does one that is still at a broker.
 
 Exit status: 0 if all were found, 66 if one of them was not.
