@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import closing, suppress
+from contextlib import suppress
 from urllib.parse import quote, quote_plus
 
 from sam_pipeline.publisher.brokers.http import (
@@ -19,12 +19,9 @@ from sam_pipeline.publisher.brokers.http import (
     OneByOne,
     RefusedByBroker,
     destination_of,
-    login_shown,
-    reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
-from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.net.broker import Broker, Target
@@ -61,8 +58,10 @@ class ActiveMQRest(OneByOne):
                 self._session.request(request, Deadline.after(GOODBYE_S))
         super().close()
 
-    def prove(self, kind: str, name: str, message: Message, deadline: Deadline) -> str:
-        """Send the message and, from a topic, read it back; return the proof."""
+    def prove(self, message: Message, deadline: Deadline) -> str:
+        """Send the message; from a topic, read it back (a queue belongs to its consumers)."""
+        with rejecting(self._target):
+            kind, name = destination_of(message)
         target = _target(self._target.broker, name, kind, self._client_id)
 
         def ask(wait_s: float) -> HttpAnswer:
@@ -88,6 +87,10 @@ class ActiveMQRest(OneByOne):
         self._await_back(message, deadline, read)
         return "round trip"
 
+    @classmethod
+    def request_of(cls, broker: Broker, message: Message) -> HttpRequest:
+        return _send_request(broker, message, _new_client_id())
+
     def _publish(self, message: Message, deadline: Deadline) -> None:
         request = _send_request(self._target.broker, message, self._client_id)
         answer = self._session.request(request, deadline)
@@ -96,27 +99,6 @@ class ActiveMQRest(OneByOne):
         if answer.status in (400, 413) or "not authorized" in answer.message:
             raise RefusedByBroker(_JAVA_EXCEPTIONS.sub("", str(answer)))
         raise BrokerUnavailable(self._target, _unexpected(answer))
-
-
-connect = ActiveMQRest
-
-
-def refusal_of(broker: Broker, message: Message) -> str:
-    return reason_not_to_travel(lambda: _send_request(broker, message, ""))
-
-
-def preview(target: Target, message: Message) -> bytes:
-    with rejecting(target):
-        request = _send_request(target.broker, message, _new_client_id())
-    return preview_request(request, target, login_shown(target))
-
-
-def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
-    """Send a check message; from a topic, read it back (a queue belongs to its consumers)."""
-    with rejecting(target):
-        kind, name = destination_of(message)
-    with closing(connect(target, deadline)) as transport:
-        return transport.prove(kind, name, message, deadline)
 
 
 def _send_request(broker: Broker, message: Message, client_id: str) -> HttpRequest:

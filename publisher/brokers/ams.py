@@ -10,7 +10,6 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -20,16 +19,13 @@ from sam_pipeline.publisher.brokers.http import (
     TOPIC,
     CannotTravel,
     HttpRequest,
-    HttpSession,
+    HttpTransport,
     RefusedByBroker,
     destination_of,
-    reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
-from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import token_for
-from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.messages.message import Message, chunks
 from sam_pipeline.schema.net.broker import Broker, Target
@@ -56,19 +52,40 @@ class AmsMessage(NamedTuple):
     text: str
 
 
-class Ams:
-    """One HTTP session; remembers refusals, so that no refused message is sent again."""
-
-    meanwhile = staticmethod(nothing_else)
+class Ams(HttpTransport):
+    """Remembers refusals, so that no refused message is sent again."""
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
+        super().__init__(target, deadline)
+        self._refused: dict[str, str] = {}
+        """The reason, by message id or topic."""
+
+    @classmethod
+    def secrets(cls, target: Target) -> dict[str, str]:
         token = usable(target, lambda: token_for(target))
         if not token:
             raise BrokerUnavailable(target, NO_TOKEN)
-        self._target = target
-        self._refused: dict[str, str] = {}
-        """The reason, by message id or topic."""
-        self._session = HttpSession(target, deadline, {TOKEN: token})
+        return {TOKEN: token}
+
+    @classmethod
+    def secrets_shown(cls, target: Target) -> list[str]:
+        return [TOKEN]
+
+    @classmethod
+    def request_of(cls, broker: Broker, message: Message) -> HttpRequest:
+        return _publish_request(broker, _topic_of(message), [_encoded(0, message)])
+
+    @classmethod
+    def refusal_of(cls, broker: Broker, message: Message) -> str:
+        refusal = super().refusal_of(broker, message)
+        if not refusal and (size := len(_encoded(0, message).text)) > MAX_BATCH_BYTES:
+            return f"a request of {size} bytes exceeds AMS's limit of about 1 MB"
+        return refusal
+
+    def prove(self, message: Message, deadline: Deadline) -> str:
+        """A publisher may not read from AMS: proves that the topic exists and returns an id."""
+        list(self.send([message], deadline))
+        return "confirmed: the topic exists and returned an id"
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         by_topic: dict[str, list[AmsMessage]] = {}
@@ -86,9 +103,6 @@ class Ams:
                     if item.message_id in self._refused:
                         reason = self._refused[item.message_id]
                         raise MessageRejected(self._target, item.position, reason)
-
-    def close(self) -> None:
-        self._session.close()
 
     def _publish(
         self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
@@ -116,32 +130,6 @@ class Ams:
             middle = len(batch) // 2
             yield from self._publish(topic, batch[:middle], deadline)
             yield from self._publish(topic, batch[middle:], deadline)
-
-
-connect = Ams
-
-
-def refusal_of(broker: Broker, message: Message) -> str:
-    def encode() -> None:
-        _topic_of(message)
-        size = len(_encoded(0, message).text)
-        if size > MAX_BATCH_BYTES:
-            raise CannotTravel(f"a request of {size} bytes exceeds AMS's limit of about 1 MB")
-
-    return reason_not_to_travel(encode)
-
-
-def preview(target: Target, message: Message) -> bytes:
-    with rejecting(target):
-        request = _publish_request(target.broker, _topic_of(message), [_encoded(0, message)])
-    return preview_request(request, target, {TOKEN: ""})
-
-
-def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
-    """A publisher may not read from AMS: proves that the topic exists and returns an id."""
-    with closing(connect(target, deadline)) as transport:
-        list(transport.send([message], deadline))
-    return "confirmed: the topic exists and returned an id"
 
 
 def _topic_of(message: Message) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 from sam_pipeline.publisher.brokers.connection import usable
@@ -18,11 +17,9 @@ from sam_pipeline.publisher.brokers.http import (
     NOT_NOW,
     HttpAnswer,
     HttpRequest,
-    HttpSession,
+    HttpTransport,
 )
-from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.brokers.tokens import door_token
-from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message, chunks
@@ -57,21 +54,34 @@ class Line(NamedTuple):
     text: bytes
 
 
-class Door:
-    """One HTTP session; remembers refusals, so that no refused message is sent again."""
+class Door(HttpTransport):
+    """Remembers refusals, so that no refused message is sent again."""
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
-        token = usable(target, lambda: door_token(target))
-        self.meanwhile = nothing_else
+        super().__init__(target, deadline)
         self.stored_in = ""
         """Where the door stored the last message: `database`, `broker` or `spool`."""
-        self._target = target
         self._refused: dict[str, str] = {}
         """The reason, by message id."""
         self._failure = ""
         """Why the door did not take the other messages now."""
-        headers = {TOKEN: f"Bearer {token}"} if token else {}
-        self._session = HttpSession(target, deadline, headers)
+
+    @classmethod
+    def secrets(cls, target: Target) -> dict[str, str]:
+        token = usable(target, lambda: door_token(target))
+        return {TOKEN: f"Bearer {token}"} if token else {}
+
+    secrets_shown = secrets
+
+    @classmethod
+    def request_of(cls, broker: Broker, message: Message) -> HttpRequest:
+        """The request before it is compressed, which a long one is."""
+        return _request([_line_of(message)])
+
+    def prove(self, message: Message, deadline: Deadline) -> str:
+        """Nothing can be read through a door: proves that it stores a check message, and where."""
+        list(self.send([message], deadline))
+        return f"confirmed: stored in the {self.stored_in}"
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         for position, message in enumerate(messages if self._refused else ()):
@@ -90,9 +100,6 @@ class Door:
             if self._failure:
                 failure, self._failure = self._failure, ""
                 raise BrokerUnavailable(self._target, failure)
-
-    def close(self) -> None:
-        self._session.close()
 
     def _post(self, batch: Sequence[Line], deadline: Deadline) -> Iterator[int]:
         """The positions of the messages that are stored; keeps why others are not."""
@@ -153,27 +160,6 @@ class Door:
         if answer.cut or len(again) == len(batch):
             self._failure = self._failure or answer.cut or reason
         return again
-
-
-connect = Door
-
-
-def refusal_of(broker: Broker, message: Message) -> str:
-    return ""
-
-
-def preview(target: Target, message: Message) -> bytes:
-    """The request before it is compressed, which a long one is."""
-    request = _request([_line_of(message)])
-    token = usable(target, lambda: door_token(target))
-    return preview_request(request, target, {TOKEN: ""} if token else {})
-
-
-def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
-    """Nothing can be read through a door: proves that it stores a check message, and where."""
-    with closing(connect(target, deadline)) as transport:
-        list(transport.send([message], deadline))
-        return f"confirmed: stored in the {transport.stored_in}"
 
 
 def _line_of(message: Message) -> bytes:

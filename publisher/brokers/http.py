@@ -8,14 +8,14 @@ import json
 import re
 import ssl
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Callable, NamedTuple, Optional, cast
 
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
-from sam_pipeline.publisher.brokers.transport import nothing_else
+from sam_pipeline.publisher.brokers.transport import Transport, nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.messages.headers import can_travel
 from sam_pipeline.schema.messages.message import DESTINATION, Message
@@ -226,18 +226,13 @@ def encoded(
     return "\r\n".join(lines).encode("latin-1", "replace") + request.body
 
 
-def preview(request: HttpRequest, target: Target, headers: Mapping[str, str]) -> bytes:
+def preview(request: HttpRequest, target: Target, headers: Iterable[str]) -> bytes:
     """The request as it would be sent, with secrets hidden; `headers` are those of the session."""
     broker = target.broker
     proxy = None if broker.tls else usable(target, target.find_proxy)
-    hidden = {**headers, **(proxy.headers if proxy else {})}
+    hidden = [*headers, *(proxy.headers if proxy else ())]
     shown = dict.fromkeys(hidden, HIDDEN)
     return encoded(request, broker, shown, proxy is not None) + b"\n"
-
-
-def login_shown(target: Target) -> dict[str, str]:
-    """Like `login_headers`, with the secret hidden, for a preview."""
-    return {"Authorization": HIDDEN} if target.user else {}
 
 
 def login_headers(target: Target) -> dict[str, str]:
@@ -298,33 +293,63 @@ def rejecting(broker: object, position: int = 0) -> Iterator[None]:
         raise MessageRejected(broker, position, str(error), for_good) from error
 
 
-def reason_not_to_travel(encode: Callable[[], object]) -> str:
-    """Why a message can't be encoded; empty if it can."""
-    try:
-        encode()
-    except CannotTravel as error:
-        return str(error)
-    return ""
-
-
-class OneByOne(ABC):
-    """One HTTP session, and one request per message."""
-
-    meanwhile = staticmethod(nothing_else)
+class HttpTransport(Transport):
+    """One HTTP session."""
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
         self._target = target
-        login = login_headers(target)
-        self._session = HttpSession(target, deadline, login)
+        self._session = HttpSession(target, deadline, self.secrets(target))
+
+    def close(self) -> None:
+        self._session.close()
+
+    @classmethod
+    def secrets(cls, target: Target) -> dict[str, str]:
+        """The headers by which the broker knows us; raises BrokerUnavailable."""
+        return login_headers(target)
+
+    @classmethod
+    def secrets_shown(cls, target: Target) -> Iterable[str]:
+        """The names of these headers, for a preview, which needs no secret."""
+        return ["Authorization"] if target.user else []
+
+    @classmethod
+    @abstractmethod
+    def request_of(cls, broker: Broker, message: Message) -> HttpRequest:
+        """The request that publishes one message; raises CannotTravel."""
+
+    @classmethod
+    def refusal_of(cls, broker: Broker, message: Message) -> str:
+        try:
+            cls.request_of(broker, message)
+        except CannotTravel as error:
+            return str(error)
+        return ""
+
+    @classmethod
+    def preview(cls, target: Target, message: Message) -> bytes:
+        with rejecting(target):
+            request = cls.request_of(target.broker, message)
+        return preview(request, target, cls.secrets_shown(target))
+
+    @classmethod
+    def round_trip(cls, target: Target, message: Message, deadline: Deadline) -> str:
+        with closing(cls(target, deadline)) as transport:
+            return transport.prove(message, deadline)
+
+    @abstractmethod
+    def prove(self, message: Message, deadline: Deadline) -> str:
+        """See `round_trip`."""
+
+
+class OneByOne(HttpTransport):
+    """One request per message."""
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         for position, message in enumerate(messages):
             with rejecting(self._target, position):
                 self._publish(message, deadline)
             yield position
-
-    def close(self) -> None:
-        self._session.close()
 
     @abstractmethod
     def _publish(self, message: Message, deadline: Deadline) -> None:

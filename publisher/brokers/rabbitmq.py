@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import re
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -17,15 +17,11 @@ from sam_pipeline.publisher.brokers.http import (
     OneByOne,
     RefusedByBroker,
     destination_of,
-    login_shown,
-    reason_not_to_travel,
-    rejecting,
     travelling_headers,
 )
-from sam_pipeline.publisher.brokers.http import preview as preview_request
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, MESSAGE_ID, Message
-from sam_pipeline.schema.net.broker import Broker, Target
+from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 
 DEFAULT_EXCHANGE = "amq.default"
@@ -43,11 +39,7 @@ class RabbitMQApi(OneByOne):
     """Publishes through the management API to an exchange of a virtual host."""
 
     def prove(self, message: Message, deadline: Deadline) -> str:
-        """Send the message to all bound queues, then read it from one of our own.
-
-        Returns:
-            What was proven.
-        """
+        """Send the message to all bound queues, then read it from one of our own."""
         list(self.send([message], deadline))
         kind, key = destination_of(message)
         if kind == QUEUE:
@@ -82,8 +74,32 @@ class RabbitMQApi(OneByOne):
             return f"confirmed, routed to a queue; not read back: {refusal.reason}"
         return "round trip"
 
+    @classmethod
+    def request_of(cls, broker: Broker, message: Message) -> HttpRequest:
+        kind, key = destination_of(message)
+        vhost, exchange = _vhost_and_exchange(broker)
+        if kind == QUEUE:
+            exchange = DEFAULT_EXCHANGE
+        headers = travelling_headers(message)
+        content_type = headers.pop(CONTENT_TYPE, None)
+        properties: dict[str, object] = {"delivery_mode": PERSISTENT, "headers": headers}
+        if content_type:
+            properties["content_type"] = content_type
+        try:
+            payload, encoding = message.body.decode(), "string"
+        except UnicodeDecodeError:
+            payload, encoding = base64.b64encode(message.body).decode(), "base64"
+        document = {
+            "properties": properties,
+            "routing_key": key,
+            "payload": payload,
+            "payload_encoding": encoding,
+        }
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        return HttpRequest("POST", f"/api/exchanges/{vhost}/{exchange}/publish", JSON, body)
+
     def _publish(self, message: Message, deadline: Deadline) -> None:
-        answer = self._session.request(_publish_request(self._target.broker, message), deadline)
+        answer = self._session.request(self.request_of(self._target.broker, message), deadline)
         if answer.status in (400, 403, 413) and not _BROKER_ERROR.search(answer.message):
             raise RefusedByBroker(str(answer))
         if answer.status != 200:
@@ -111,49 +127,6 @@ class RabbitMQApi(OneByOne):
             return json.loads(body)
         except (ValueError, RecursionError):
             raise BrokerUnavailable(self._target, "its answer is not JSON") from None
-
-
-connect = RabbitMQApi
-
-
-def refusal_of(broker: Broker, message: Message) -> str:
-    return reason_not_to_travel(lambda: _publish_request(broker, message))
-
-
-def preview(target: Target, message: Message) -> bytes:
-    with rejecting(target):
-        request = _publish_request(target.broker, message)
-    return preview_request(request, target, login_shown(target))
-
-
-def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
-    """Send a check message and read it back from a queue of our own."""
-    with closing(connect(target, deadline)) as transport:
-        return transport.prove(message, deadline)
-
-
-def _publish_request(broker: Broker, message: Message) -> HttpRequest:
-    kind, key = destination_of(message)
-    vhost, exchange = _vhost_and_exchange(broker)
-    if kind == QUEUE:
-        exchange = DEFAULT_EXCHANGE
-    headers = travelling_headers(message)
-    content_type = headers.pop(CONTENT_TYPE, None)
-    properties: dict[str, object] = {"delivery_mode": PERSISTENT, "headers": headers}
-    if content_type:
-        properties["content_type"] = content_type
-    try:
-        payload, encoding = message.body.decode(), "string"
-    except UnicodeDecodeError:
-        payload, encoding = base64.b64encode(message.body).decode(), "base64"
-    document = {
-        "properties": properties,
-        "routing_key": key,
-        "payload": payload,
-        "payload_encoding": encoding,
-    }
-    body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-    return HttpRequest("POST", f"/api/exchanges/{vhost}/{exchange}/publish", JSON, body)
 
 
 def _vhost_and_exchange(broker: Broker) -> list[str]:

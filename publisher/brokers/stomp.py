@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from sam_pipeline.publisher.brokers.connection import open_channel, usable
-from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
+from sam_pipeline.publisher.brokers.transport import Transport
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.headers import RECEIPT, send_headers
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
-from sam_pipeline.schema.net.broker import Broker, Target
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.sender import (
     MISSING,
@@ -37,7 +38,7 @@ ONE_MESSAGE = {
 }
 
 
-class StompTransport(StompSender):
+class StompTransport(StompSender, Transport):
     """The sender of one address, with the errors of a transport."""
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
@@ -52,56 +53,50 @@ class StompTransport(StompSender):
         except SessionLost as loss:
             raise BrokerUnavailable(self._target, str(loss)) from loss
 
+    @classmethod
+    def preview(cls, target: Target, message: Message) -> bytes:
+        return send_frame(message, {**target.headers, RECEIPT: "1"}) + b"\n"
 
-connect = StompTransport
-
-
-def refusal_of(broker: Broker, message: Message) -> str:
-    return ""
-
-
-def preview(target: Target, message: Message) -> bytes:
-    return send_frame(message, {**target.headers, RECEIPT: "1"}) + b"\n"
-
-
-def round_trip(target: Target, message: Message, deadline: Deadline) -> str:
-    """Send a check message and read it back; see `BrokerKind.round_trip`."""
-    destination = message.headers[DESTINATION]
-    is_queue = destination.startswith(QUEUES)
-    mode = {"ack": "client", **ONE_MESSAGE} if is_queue else {"ack": "auto"}
-    subscription = {"id": SUBSCRIPTION, "destination": destination, **mode}
-    forbidden = ""
-    session = open_session(target, deadline)
-    try:
+    @classmethod
+    def round_trip(cls, target: Target, message: Message, deadline: Deadline) -> str:
+        destination = message.headers[DESTINATION]
+        is_queue = destination.startswith(QUEUES)
+        mode = {"ack": "client", **ONE_MESSAGE} if is_queue else {"ack": "auto"}
+        subscription = {"id": SUBSCRIPTION, "destination": destination, **mode}
+        forbidden = ""
+        session = open_session(target, deadline)
         try:
-            session.ask("SUBSCRIBE", subscription, deadline)
-        except SessionLost as loss:
-            if not loss.by_error or says(MISSING, loss):
-                raise
-            forbidden = str(loss)
-            session.drop()
-            session = open_session(target, deadline)
-        headers = {**send_headers(message), **target.headers}
-        session.ask("SEND", headers, deadline, message.body)
-        if forbidden:
-            return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
-        if is_queue:
-            proven = _look_in_queue(session, message, deadline)
-        else:
             try:
-                while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
-                    pass
-            except NoAnswer as error:
-                lost = f"confirmed, but it did not come back from {destination}: {error}"
-                raise BrokerUnavailable(target, lost) from error
-            proven = ROUND_TRIP
-        # Messages that were not acknowledged return to the queue as if never delivered.
-        session.ask("UNSUBSCRIBE", {"id": SUBSCRIPTION}, deadline)
-        return proven
-    except SessionLost as loss:
-        raise _judged(target, loss) from loss
-    finally:
-        session.close()
+                session.ask("SUBSCRIBE", subscription, deadline)
+            except SessionLost as loss:
+                if not loss.by_error or says(MISSING, loss):
+                    raise
+                forbidden = str(loss)
+                session.drop()
+                session = open_session(target, deadline)
+            headers = {**send_headers(message), **target.headers}
+            session.ask("SEND", headers, deadline, message.body)
+            if forbidden:
+                return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
+            if is_queue:
+                proven = _look_in_queue(session, message, deadline)
+            else:
+                try:
+                    while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
+                        pass
+                except NoAnswer as error:
+                    lost = f"confirmed, but it did not come back from {destination}: {error}"
+                    raise BrokerUnavailable(target, lost) from error
+                proven = ROUND_TRIP
+            # Messages that were not acknowledged return to the queue as if never delivered.
+            session.ask("UNSUBSCRIBE", {"id": SUBSCRIPTION}, deadline)
+            return proven
+        except SessionLost as loss:
+            if is_refusal(loss):  # only one message was under way
+                raise MessageRejected(target, 0, str(loss)) from loss
+            raise BrokerUnavailable(target, str(loss)) from loss
+        finally:
+            session.close()
 
 
 def open_session(target: Target, deadline: Deadline) -> SendingSession:
@@ -126,10 +121,3 @@ def _look_in_queue(session: SendingSession, message: Message, deadline: Deadline
         return "confirmed, not read back: another message is ahead of it in the queue"
     session.ask("ACK", {"id": frame.headers.get("ack", "")}, deadline)
     return ROUND_TRIP
-
-
-def _judged(target: Target, loss: SessionLost) -> PublishError:
-    """The error for a session that ended while only one message was under way."""
-    if is_refusal(loss):
-        return MessageRejected(target, 0, str(loss))
-    return BrokerUnavailable(target, str(loss))

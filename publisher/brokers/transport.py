@@ -1,10 +1,11 @@
-"""The interface to the kinds of brokers; each kind is a module, listed in KINDS."""
+"""The interface to the kinds of brokers; each kind is a class, listed in KINDS."""
 
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, Optional, cast
+from typing import Callable, Optional, cast
 
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.schema.messages.message import Message
@@ -20,20 +21,15 @@ from sam_pipeline.schema.net.broker import (
 )
 from sam_pipeline.schema.net.deadline import Deadline
 
-if TYPE_CHECKING:
-    from typing import Protocol
-else:  # as classes for the type checker alone they cost 1 % of publishing a result
-    Protocol = object
-
 KINDS = {
-    STOMP: "sam_pipeline.publisher.brokers.stomp",
-    ACTIVEMQ_REST: "sam_pipeline.publisher.brokers.activemq",
-    RABBITMQ_API: "sam_pipeline.publisher.brokers.rabbitmq",
-    AMS: "sam_pipeline.publisher.brokers.ams",
-    DOOR: "sam_pipeline.publisher.brokers.door",
-    SPOOL: "sam_pipeline.publisher.brokers.spool",
+    STOMP: ("stomp", "StompTransport"),
+    ACTIVEMQ_REST: ("activemq", "ActiveMQRest"),
+    RABBITMQ_API: ("rabbitmq", "RabbitMQApi"),
+    AMS: ("ams", "Ams"),
+    DOOR: ("door", "Door"),
+    SPOOL: ("spool", "SpoolTransport"),
 }
-"""The module of each kind; imported when first used, for a quick start."""
+"""The module and the class of each kind; imported when first used, for a quick start."""
 
 Outcome = tuple[int, Optional[MessageRejected]]
 
@@ -43,15 +39,20 @@ def nothing_else() -> bool:
     return False
 
 
-class Transport(Protocol):
-    """An open connection to one broker."""
+class Transport(ABC):
+    """An open connection to one broker; its class is the kind of the broker."""
 
-    meanwhile: Callable[[], bool]
+    meanwhile: Callable[[], bool] = staticmethod(nothing_else)
     """Does a piece of other work while the broker works; returns False if there is none.
 
     Some transports never call it.
     """
 
+    @abstractmethod
+    def __init__(self, target: Target, deadline: Deadline) -> None:
+        """Raises BrokerUnavailable."""
+
+    @abstractmethod
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         """The position of each message as the broker confirms it, in any order.
 
@@ -60,30 +61,32 @@ class Transport(Protocol):
             BrokerUnavailable: the other messages are not confirmed, and will not be.
         """
 
+    @abstractmethod
     def close(self) -> None: ...
 
-
-class BrokerKind(Protocol):
-    """The functions in the module of a kind."""
-
-    def connect(self, target: Target, deadline: Deadline) -> Transport:
-        """Raises BrokerUnavailable."""
-
-    def refusal_of(self, broker: Broker, message: Message) -> str:
+    @classmethod
+    def refusal_of(cls, broker: Broker, message: Message) -> str:
         """Why no broker of this kind can take the message; empty if one can."""
+        return ""
 
-    def preview(self, target: Target, message: Message) -> bytes:
+    @classmethod
+    @abstractmethod
+    def preview(cls, target: Target, message: Message) -> bytes:
         """The exact bytes that would be sent, with secrets hidden."""
 
-    def round_trip(self, target: Target, message: Message, deadline: Deadline) -> str:
+    @classmethod
+    @abstractmethod
+    def round_trip(cls, target: Target, message: Message, deadline: Deadline) -> str:
         """Send a check message and read it back, as far as a publisher may; return the proof.
 
         Raises BrokerUnavailable and MessageRejected.
         """
 
 
-def kind_of(broker: Broker) -> BrokerKind:
-    return cast(BrokerKind, importlib.import_module(KINDS[broker.kind]))
+def kind_of(broker: Broker) -> type[Transport]:
+    module, name = KINDS[broker.kind]
+    imported = importlib.import_module(f"sam_pipeline.publisher.brokers.{module}")
+    return cast("type[Transport]", getattr(imported, name))
 
 
 def outcomes(

@@ -419,8 +419,6 @@ def _anybody_may_publish(target: Target, config: PublisherConfig, deadline: Dead
         return True
     trust = files._replace(certificate_file=None, key_file=None)
     nobody = target._replace(user=None, token=Secret(), tls_files=trust)
-    with suppress(PublishError):
-        transport = kind_of(broker).connect(nobody, deadline)
-        with closing(transport):
-            return bool(list(transport.send([check_message(config, target)], deadline)))
+    with suppress(PublishError), closing(kind_of(broker)(nobody, deadline)) as transport:
+        return bool(list(transport.send([check_message(config, target)], deadline)))
     return False

@@ -103,8 +103,7 @@ def drain(
     with Route(memory, config.order, patience(), ask_all=True) as route:
         for target, _ in route.candidates():
             try:
-                connection = kind_of(target.broker).connect(target, patience())
-                with closing(connection) as transport:
+                with closing(kind_of(target.broker)(target, patience())) as transport:
                     one_pass = _Pass(queue, config, totals, go_on, pass_over)
                     one_pass.send_to(transport, target, patience)
             except BrokerUnavailable as failure:

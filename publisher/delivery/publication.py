@@ -256,7 +256,7 @@ class Courier:
             batch.start_over()
             try:
                 self.close()
-                transport = kind_of(target.broker).connect(target, share)
+                transport = kind_of(target.broker)(target, share)
                 self._connection = transport, candidate
                 if self._meanwhile:
                     transport.meanwhile = self._meanwhile

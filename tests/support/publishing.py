@@ -92,7 +92,7 @@ def sent_to(
     """By position: None if the broker confirmed the message, else why it rejected it."""
     target = (config or PublisherConfig()).target_of(parse_broker(url))._replace(ip=HOST)
     deadline = Deadline.after(10)
-    with closing(kind_of(target.broker).connect(target, deadline)) as transport:
+    with closing(kind_of(target.broker)(target, deadline)) as transport:
         return {
             position: rejection.reason if rejection else None
             for position, rejection in outcomes(transport, messages, deadline)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from sam_pipeline.publisher.brokers import stomp as stomp_transport
+from sam_pipeline.publisher.brokers.stomp import StompTransport
 from sam_pipeline.publisher.brokers.tokens import token_for
 from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import Deadline
@@ -142,13 +142,13 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
 def test_a_traceback_shows_no_secret(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bug(target: Target, _: Deadline) -> NoReturn:
+    def bug(_: object, target: Target, deadline: Deadline) -> NoReturn:
         login, token = target.login(), token_for(target)
         proxy = target.find_proxy()
         used = len(f"{login[1]}{token}")
         raise RuntimeError(f"{target!r} {target} {proxy!r} {proxy} {used}")
 
-    monkeypatch.setattr(stomp_transport, "connect", bug)
+    monkeypatch.setattr(StompTransport, "__init__", bug)
     with ProxyServer() as proxy:
         node = node_with(tmp_path, source, proxy, brokers="stomp+ssl://msg.invalid")
         done = invoke("sam-publish", *RESULT, "-v", cwd=tmp_path, env=node.environment)

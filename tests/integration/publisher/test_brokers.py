@@ -11,7 +11,7 @@ import pytest
 
 from sam_pipeline.publisher import Publication, PublisherConfig, publish
 from sam_pipeline.publisher.api import publish_record
-from sam_pipeline.publisher.brokers.stomp import round_trip
+from sam_pipeline.publisher.brokers.stomp import StompTransport
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
@@ -238,7 +238,7 @@ def test_details_are_shortened_to_fit_into_a_form(activemq5: ActiveMQ5Server, na
 def proof_of(server: StompServer, destination: str) -> str:
     target = Target(parse_broker(server.url), server.host)
     message = metric_message(destination=destination)
-    return round_trip(target, message, Deadline.after(30))
+    return StompTransport.round_trip(target, message, Deadline.after(30))
 
 
 def test_round_trips_succeed_and_consume_nothing(broker: StompServer, name: str) -> None:

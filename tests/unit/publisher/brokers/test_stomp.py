@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, publish
-from sam_pipeline.publisher.brokers import spool as spool_transport
-from sam_pipeline.publisher.brokers.stomp import connect, round_trip
+from sam_pipeline.publisher.brokers.spool import SpoolTransport
+from sam_pipeline.publisher.brokers.stomp import StompTransport
 from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.publisher.delivery.route import addresses_of
 from sam_pipeline.publisher.probe.values import this_host
@@ -45,7 +45,7 @@ def outcome_of(
 ) -> list[tuple[int, str | None]]:
     """Each position with the reason of its rejection, if any."""
     address, deadline = address_of(broker), Deadline.after(timeout_s)
-    with closing(connect(address, deadline)) as transport:
+    with closing(StompTransport(address, deadline)) as transport:
         settled = outcomes(transport, sent, deadline)
         return [(position, rejection and rejection.reason) for position, rejection in settled]
 
@@ -69,7 +69,7 @@ def test_a_broker_that_does_not_speak_stomp_1_2_is_refused(greeting: bytes, stem
     deadline = Deadline.after(0.3 if stem == "no answer" else 30)
 
     with FakeBroker(greeting=greeting) as broker, pytest.raises(BrokerUnavailable) as caught:
-        connect(address_of(broker), deadline)
+        StompTransport(address_of(broker), deadline)
 
     assert stem in caught.value.reason
     assert deadline.expired == (stem == "no answer")  # the others are refused at once
@@ -79,7 +79,7 @@ def test_a_connection_closed_between_two_messages_is_opened_again() -> None:
     sent = to_queue(2)
 
     with FakeBroker() as broker, FaultProxy(broker.port) as proxy:
-        transport = connect(address_of(proxy), Deadline.after(30))
+        transport = StompTransport(address_of(proxy), Deadline.after(30))
         assert list(transport.send(sent[:1], Deadline.after(30))) == [0]
         proxy.cut()
         assert list(transport.send(sent[1:], Deadline.after(30))) == [0]
@@ -124,7 +124,7 @@ def proven(destination: str, timeout_s: float = 30, **faults: Any) -> tuple[str,
     """What a round trip proved, and the broker with these faults."""
     with FakeBroker(**faults) as broker:
         message, deadline = metric_message(destination=destination), Deadline.after(timeout_s)
-        return round_trip(address_of(broker), message, deadline), broker
+        return StompTransport.round_trip(address_of(broker), message, deadline), broker
 
 
 def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:
@@ -264,7 +264,7 @@ def test_the_name_of_this_host_is_the_longest_except_localhost(
 def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue) -> None:
     sent = messages(61)
     target = Target(Broker("spool", path=str(spool.path)), limits=SpoolLimits(max_messages=60))
-    transport = spool_transport.connect(target, SOON)
+    transport = SpoolTransport(target, SOON)
     confirmed = []
 
     with pytest.raises(BrokerUnavailable, match="is full"):

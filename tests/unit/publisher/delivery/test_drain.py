@@ -65,7 +65,7 @@ class Scripted:
         self.seconds: list[float] = []
         self.connections = 0
 
-    def connect(self, *_: object) -> Scripted:
+    def __call__(self, *_: object) -> Scripted:
         self.connections += 1
         return self
 

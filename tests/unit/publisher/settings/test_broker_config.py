@@ -112,7 +112,7 @@ def test_the_virtual_host_and_the_login_of_a_table_are_sent_to_its_broker(tmp_pa
         config = loaded(f'user = "sam"\nbrokers = ["{one.url}"]\n' + table(other.url, *lines))
         for target in config.targets:
             at_home = target._replace(ip=HOST)
-            kind_of(target.broker).connect(at_home, Deadline.after(30)).close()
+            kind_of(target.broker)(at_home, Deadline.after(30)).close()
 
     names = ("host", "login", "passcode")
     (ours,), (theirs,) = one.logins, other.logins

@@ -11,7 +11,7 @@ import pytest
 
 from sam_pipeline.publisher.brokers import tokens as secrets
 from sam_pipeline.publisher.brokers.connection import usable
-from sam_pipeline.publisher.brokers.stomp import connect
+from sam_pipeline.publisher.brokers.stomp import StompTransport
 from sam_pipeline.publisher.delivery.route import credentials_of
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import PublisherConfig
@@ -225,7 +225,7 @@ def test_a_rotated_secret_is_used_at_the_next_connect(tmp_path: Path) -> None:
         for text in ("old", "new"):
             secret(file, text)
             tokens.append(secrets.token_for(target))
-            connect(target, Deadline.after(30)).close()
+            StompTransport(target, Deadline.after(30)).close()
 
     assert tokens == [login.headers["passcode"] for login in stomp.logins] == ["old", "new"]
 
