@@ -31,12 +31,15 @@ from sam_pipeline.spark_jobs.explain.results import (
     ReadResults,
     Result,
     evidence_of,
+    first_second,
+    gap_of,
     instance_of,
     read_results,
     threshold_text,
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Span, Timelines, costly_spans
 from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
     Downtime,
     Exclusion,
     announcers,
@@ -138,7 +141,7 @@ def explain_site(
         result
         for instance in sorted(results)
         if instance[:2] in here
-        for result in counted.ignored(instance, counted.first_second(instance), run.end)
+        for result in counted.ignored(instance, first_second(run, instance[2]), run.end)
     ]
     downtimes = [
         downtime
@@ -188,9 +191,35 @@ def explain_site(
     )
 
 
-def failing_instances(timelines: Timelines) -> set[Instance]:
-    """The metrics of endpoints that were not OK at some time."""
-    return {instance_of(segment) for segment in _not_ok(timelines)}
+def read_failing(
+    connection: Connection,
+    runs: Sequence[PublishedRun],
+    segments_on: Mapping[date, Iterable[Segment]],
+    at_most: int | None = None,
+    archive: OpenArchive = no_archive,
+) -> ReadResults:
+    """All results that explain why metrics were not OK, from the segments of a site's days.
+
+    Of the results that were OK these are the last ones before times without any, and those of
+    excluded monitoring hosts.
+    """
+    instances: set[Instance] = set()
+    gaps = []
+    for run in runs:
+        has_host = any(exclusion.kind == MONITORING_HOST for exclusion in run.exclusions)
+        for segment in segments_on.get(run.day, ()):
+            if segment.level == METRIC and segment.status != FINE:
+                instances.add(instance_of(segment))
+                if gap := gap_of(segment, run):
+                    gaps.append(gap)
+            elif segment.level == ENDPOINT and has_host:
+                # Any of the site's results may be from the excluded host.
+                _, flavour, host = segment.names
+                metrics = run.profile.metrics_of(flavour)
+                instances.update((flavour, host, metric) for metric in metrics)
+    return read_results(
+        connection, runs, instances, with_ok=False, gaps=gaps, at_most=at_most, archive=archive
+    )
 
 
 def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
@@ -381,8 +410,6 @@ def read_site_days(
 ) -> list[SiteDay]:
     """The site's days in each of the reports that has selected endpoints.
 
-    Results that were OK are read for a single day only.
-
     Raises:
         ReportUsage: no report has any; the message suggests sites or endpoints.
     """
@@ -390,24 +417,25 @@ def read_site_days(
     days = []
     for name in reports:
         runs = {run.day: run for run in published_runs(connection, name, period)}
-        segments = timeline(connection, name, period, site=selection.site)
-        timelines = {
-            day: Timelines(of_day, runs[day].profile)
-            for day, of_day in groupby(segments, attrgetter("day"))
+        read = timeline(connection, name, period, site=selection.site)
+        segments_on = {day: list(of_day) for day, of_day in groupby(read, attrgetter("day"))}
+        chosen = {
+            day: [
+                s for s in segments if s.level not in (ENDPOINT, METRIC) or selection.has(s.names)
+            ]
+            for day, segments in segments_on.items()
         }
-        instances = {
-            (flavour, host, metric)
-            for of_day in timelines.values()
-            for _, (site, flavour, host, metric) in of_day.of_level(METRIC)
-            if selection.has((site, flavour, host))
-        }
-        one_day = period.first == period.last
-        results = read_results(
-            connection, list(runs.values()), instances, with_ok=one_day, archive=archive
-        )
+        results = read_failing(connection, list(runs.values()), chosen, archive=archive)
         days += [
-            explain_site(name, selection.site, runs[day], of_day, results, announced_by)
-            for day, of_day in timelines.items()
+            explain_site(
+                name,
+                selection.site,
+                runs[day],
+                Timelines(segments, runs[day].profile),
+                results,
+                announced_by,
+            )
+            for day, segments in segments_on.items()
         ]
     if reports and not days:
         raise ReportUsage(_absence(connection, reports, selection.site, period))

@@ -18,12 +18,8 @@ from operator import attrgetter
 from sqlalchemy import Connection
 
 from sam_pipeline.spark_jobs.explain.causes import Cause, Failure, Key, causes
-from sam_pipeline.spark_jobs.explain.explanation import failing_instances, failures
-from sam_pipeline.spark_jobs.explain.results import (
-    MAX_RESULTS_OF_SITE,
-    CountedResults,
-    read_results,
-)
+from sam_pipeline.spark_jobs.explain.explanation import failures, read_failing
+from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, CountedResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.figures import Member
@@ -262,23 +258,17 @@ def read_incidents(
             run_of = {run.day: run for run in touched}
             days_read = Period(touched[0].day, touched[-1].day)
             below = timeline(connection, report, days_read, site=name, ok_metrics=False)
-            timelines = {
-                day: Timelines(of_day, run_of[day].profile)
+            segments_on = {
+                day: list(of_day)
                 for day, of_day in groupby(below, attrgetter("day"))
                 if day in run_of
             }
-            failing = set().union(*map(failing_instances, timelines.values()))
-            results = read_results(
-                connection,
-                touched,
-                failing,
-                with_ok=False,
-                at_most=MAX_RESULTS_OF_SITE,
-                archive=archive,
-            )
+            results = read_failing(connection, touched, segments_on, MAX_RESULTS_OF_SITE, archive)
             failures_on = {
-                day: failures(of_day, CountedResults(run_of[day], results))
-                for day, of_day in timelines.items()
+                day: failures(
+                    Timelines(of_day, run_of[day].profile), CountedResults(run_of[day], results)
+                )
+                for day, of_day in segments_on.items()
             }
             incidents += _with_causes(found, failures_on, touched)
     days = [

@@ -41,6 +41,7 @@ MAX_RESULTS_OF_SITE = 50_000
 
 # The query planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
+_MAX_GAPS = 500
 
 _INSTANCES = (
     "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan FROM report_instance"
@@ -54,6 +55,23 @@ _RESULTS = (
     " WHERE instance_id IN :instances AND {window}{condition} AND result_id <= :newest"
     " ORDER BY measured_at_s DESC, result_id DESC{limit}"
 )
+# The last results before some times, whatever their statuses: all of one second (rule 4).
+_LAST_RESULTS = (
+    "WITH gap (instance_id, since, before, newest) AS (VALUES {gaps})"
+    " SELECT r.instance_id, r.measured_at_s, r.status, coalesce(r.summary, ''),"
+    " coalesce(r.message_id, ''), r.source_id, '', coalesce(r.monitoring_host, ''), r.result_id"
+    " FROM gap JOIN report_result AS r ON r.instance_id = gap.instance_id AND r.{time} = ("
+    "SELECT max({time}) FROM report_result WHERE instance_id = gap.instance_id"
+    " AND {time} >= {since} AND {time} < {before} AND result_id <= gap.newest{condition})"
+)
+_TIME = {
+    "sqlite": {"time": "measured_at_s", "since": "gap.since", "before": "gap.before"},
+    "postgresql": {
+        "time": "measured_at",
+        "since": "to_timestamp(gap.since)",
+        "before": "to_timestamp(gap.before)",
+    },
+}
 _PUBLISHERS = "SELECT source_id, publisher FROM report_source WHERE source_id IN :sources"
 _by_time = attrgetter("measured")
 
@@ -89,6 +107,18 @@ class Ignored(NamedTuple):
 
     result: Result
     exclusion: Exclusion
+
+
+class Gap(NamedTuple):
+    """A time without results, which began `before` a second: the last result since another is why.
+
+    Only results up to the `newest` are known to the run.
+    """
+
+    instance: Instance
+    since: int
+    before: int
+    newest: int
 
 
 class ReadResults(dict[Instance, list[Result]]):
@@ -138,7 +168,7 @@ class CountedResults:
         """
         last: Result | None = None
         severity = STATUSES.index
-        for result in reversed(self._read(instance, self.first_second(instance), end)):
+        for result in reversed(self._read(instance, first_second(self.run, instance[2]), end)):
             if last and result.measured < last.measured:
                 break
             if self._exclusion(result) is None:
@@ -161,11 +191,6 @@ class CountedResults:
         # The status continues: from a day before, or from before an exclusion.
         before = self.last_before(instance, segment.start, segment.status)
         return [before, *inside] if before else inside
-
-    def first_second(self, instance: Instance) -> int:
-        """The second from which results of the instance count, those before the day included."""
-        _, _, metric = instance
-        return self.run.start - self.run.profile.look_back_of(metric) * DAY_S
 
     def ignored(self, instance: Instance, start: int, end: int) -> list[Ignored]:
         """The results of [start, end) from excluded monitoring hosts."""
@@ -247,7 +272,7 @@ def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
         return Evidence(*of_segment, results.behind(segment), why_none=results.why_none)
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
     last = None if validity_s is None else results.last_before(instance, segment.start)
-    since = last.measured if last else results.first_second(instance)
+    since = last.measured if last else first_second(results.run, metric)
     ignored = results.ignored(instance, since, segment.end)
     validity_s = validity_s if last else None
     return Evidence(*of_segment, (), last=last, validity_s=validity_s, since=since, ignored=ignored)
@@ -280,25 +305,40 @@ def instance_of(segment: Segment) -> Instance:
     return flavour, host, metric
 
 
+def first_second(run: PublishedRun, metric: str) -> int:
+    """The second from which results of a metric count, those before the day included."""
+    return run.start - run.profile.look_back_of(metric) * DAY_S
+
+
+def gap_of(segment: Segment, run: PublishedRun) -> Gap | None:
+    """The gap of a metric that was MISSING because its last result was no longer valid."""
+    instance = instance_of(segment)
+    if segment.status != "MISSING" or run.profile.validity(instance[2]) is None:
+        return None
+    return Gap(instance, first_second(run, instance[2]), segment.start, run.newest_result)
+
+
 def read_results(
     connection: Connection,
     runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     *,
     with_ok: bool = True,
+    gaps: Sequence[Gap] = (),
     at_most: int | None = None,
     archive: OpenArchive = no_archive,
 ) -> ReadResults:
     """The results of the instances on the days of the runs and before them, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
-    `with_ok`, results sent as OK are left out, unless a threshold may have made them worse or they
-    don't exist because their monitoring host was excluded. Days that the database no longer has are
-    read from the archive.
+    `with_ok`, results sent as OK are left out, unless they are the last before one of the `gaps`, a
+    threshold may have made them worse, or they don't exist because their monitoring host was
+    excluded. Days that the database no longer has are read from the archive.
     """
     with_ok = with_ok or any(run.profile.thresholds for run in runs)
+    gaps = () if with_ok else gaps
     read = ReadResults()
-    results = _stored(connection, runs, instances, with_ok, at_most)
+    results, last = _stored(connection, runs, instances, with_ok, gaps, at_most)
     if instances and (gone := _days_gone(connection, runs)):
         from sam_pipeline.spark_jobs.inputs.archive import reading  # slow to import
 
@@ -306,17 +346,26 @@ def read_results(
         archived = reading.find_days(archive, gone, versions)
         read.archived = archived.versions(gone)
         read.announcers = reading.archived_announcers(archived)
-        results = [r for r in results if moment(r.measured).date() not in archived]
+        results, last = (
+            [r for r in of_database if moment(r.measured).date() not in archived]
+            for of_database in (results, last)
+        )
         found = reading.results_of_hosts(archived, {host for _, host, _ in instances})
-        results += _archived(found, runs, instances, with_ok)
-    results.sort(key=lambda result: (result.measured, result.result_id), reverse=True)
+        of_archive, last_of_archive = _archived(found, runs, instances, with_ok, gaps)
+        results += of_archive
+        last += last_of_archive
+    results.sort(key=_in_order, reverse=True)
     if at_most is not None and len(results) >= at_most:
         results = results[:at_most]
         read.since = results[-1].measured + 1
-    for result in reversed(results):
+    for result in sorted({*results, *last} if last else results, key=_in_order):
         instance = result.service_flavour, result.host_name, result.metric_name
         read.setdefault(instance, []).append(result)
     return read
+
+
+def _in_order(result: Result) -> tuple[int, int]:
+    return result.measured, result.result_id
 
 
 def exclusion_of(result: Result, exclusions: Iterable[Exclusion]) -> Exclusion | None:
@@ -354,19 +403,30 @@ def _archived(
     runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     with_ok: bool,
-) -> Iterator[Result]:
-    """The results that the archive has; without `with_ok` only those not OK, or excluded."""
+    gaps: Sequence[Gap],
+) -> tuple[list[Result], list[Result]]:
+    """The results that the archive has, and the last before gaps.
+
+    Without `with_ok` the former are only those not OK, or excluded.
+    """
     profile = runs[-1].profile
     exclusions = [exclusion for run in runs for exclusion in run.exclusions]
+    results, last = [], dict[Gap, Result]()
+    gaps_of: dict[Instance, list[Gap]] = {}
+    for gap in gaps:
+        gaps_of.setdefault(gap.instance, []).append(gap)
     for host, flavour, metric, vo, fqan, *others in all_found:
-        result = Result(host, flavour, metric, *others)
-        if (
-            (flavour, host, metric) in instances
-            and profile.vo in (None, vo)
-            and profile.fqan in (None, fqan)
-            and (with_ok or result.status != "OK" or exclusion_of(result, exclusions))
-        ):
-            yield result
+        instance = (flavour, host, metric)
+        if instance in instances and profile.vo in (None, vo) and profile.fqan in (None, fqan):
+            result = Result(host, flavour, metric, *others)
+            if with_ok or result.status != "OK" or exclusion_of(result, exclusions):
+                results.append(result)
+            else:
+                for gap in gaps_of.get(instance, ()):
+                    newest = last[gap].measured if gap in last else gap.since
+                    if newest <= result.measured < gap.before:
+                        last[gap] = result
+    return results, list(last.values())
 
 
 def _stored(
@@ -374,9 +434,13 @@ def _stored(
     runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     with_ok: bool,
+    gaps: Sequence[Gap],
     at_most: int | None,
-) -> list[Result]:
-    """The results that the database has; without `with_ok` only those not OK, or excluded."""
+) -> tuple[list[Result], list[Result]]:
+    """The results that the database has, and the last before gaps.
+
+    Without `with_ok` the former are only those not OK, or excluded.
+    """
     profile = runs[-1].profile
     hosts = sorted({host for _, host, _ in instances})
     statement = text(_INSTANCES).bindparams(bindparam("hosts", expanding=True))
@@ -387,41 +451,67 @@ def _stored(
         and profile.vo in (None, row[4])
         and profile.fqan in (None, row[5])
     }
-    condition = ""
-    of_hosts: dict[str, str] = {}
-    if not with_ok:
-        excluded, of_hosts = of_excluded_hosts({e for run in runs for e in run.exclusions})
-        condition = f" AND (status <> 'OK'{f' OR {excluded}' if excluded else ''})"
+    excluded, of_hosts = of_excluded_hosts({e for run in runs for e in run.exclusions})
+    is_bad = f" AND (status <> 'OK'{f' OR {excluded}' if excluded else ''})"
     has_thresholds = any(run.profile.thresholds for run in runs)
+    dialect = connection.dialect.name
     statement = text(
         _RESULTS.format(
-            window=WINDOW[connection.dialect.name],
+            window=WINDOW[dialect],
             performance_data="coalesce(performance_data, '')" if has_thresholds else "''",
-            condition=condition,
+            condition="" if with_ok else is_bad,
             limit="" if at_most is None else f" LIMIT {at_most}",
         )
     ).bindparams(bindparam("instances", expanding=True))
-    bounds = {
+    bounds: dict[str, Any] = {
         "start": _reads_from(runs),
         "end": runs[-1].start + DAY_S,
         "newest": max(run.newest_result for run in runs),
     }
+    if not with_ok:
+        bounds |= of_hosts
     rows: list[Any] = []
     for chunk in _chunks(instance_of):
-        rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
+        rows += connection.execute(statement, {"instances": chunk, **bounds})
+    ids_of: dict[Instance, list[int]] = {}
+    for instance_id, instance in instance_of.items():
+        ids_of.setdefault(instance, []).append(instance_id)
+    with_ids = [(i, *gap[1:]) for gap in gaps for i in ids_of.get(gap.instance, ())]
+    last_rows: list[Any] = []
+    for at in range(0, len(with_ids), _MAX_GAPS):
+        bound: dict[str, Any] = dict(of_hosts)
+        values = []
+        for number, gap in enumerate(with_ids[at : at + _MAX_GAPS]):
+            names = [f"{name}_{number}" for name in Gap._fields]
+            bound |= dict(zip(names, gap, strict=True))
+            values.append(f"({', '.join(f':{name}' for name in names)})")
+        last_rows += connection.execute(
+            text(
+                _LAST_RESULTS.format(
+                    gaps=", ".join(values),
+                    condition=f" AND coalesce(NOT ({excluded}), true)" if excluded else "",
+                    **_TIME[dialect],
+                )
+            ),
+            bound,
+        )
     # Far fewer than the results that have them.
     statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
     publishers = {
         row.source_id: row.publisher
-        for chunk in _chunks({row[5] for row in rows})
+        for chunk in _chunks({row[5] for row in (*rows, *last_rows)})
         for row in connection.execute(statement, {"sources": chunk})
     }
-    return [
-        Result(host, flavour, metric, measured, status, *texts, *more)
-        for instance_id, measured, status, summary, message_id, source_id, *more in rows
-        for flavour, host, metric in [instance_of[instance_id]]
-        for texts in [(summary, message_id, publishers.get(source_id, ""))]
-    ]
+    results, last = (
+        [
+            Result(host, flavour, metric, measured, status, *texts, *more)
+            for instance_id, measured, status, summary, message_id, source_id, *more in found
+            for flavour, host, metric in [instance_of[instance_id]]
+            for texts in [(summary, message_id, publishers.get(source_id, ""))]
+        ]
+        for found in (rows, last_rows)
+    )
+    return results, last
 
 
 def _chunks(numbers: Collection[int]) -> Iterator[list[int]]:

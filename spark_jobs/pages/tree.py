@@ -33,20 +33,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.messages.message import chunks
+from sam_pipeline.spark_jobs.explain.explanation import read_failing
 from sam_pipeline.spark_jobs.explain.incidents import (
     Incident,
     ReportIncidents,
     in_order,
     site_incidents,
 )
-from sam_pipeline.spark_jobs.explain.results import (
-    MAX_RESULTS_OF_SITE,
-    ReadResults,
-    instance_of,
-    read_results,
-)
-from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers, site_contacts
+from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, ReadResults
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.inputs.announced import announcers, site_contacts
 from sam_pipeline.spark_jobs.pages.lists import changes_page, incidents_page, trends_page
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, group_matrices, site_matrix
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
@@ -62,7 +58,7 @@ from sam_pipeline.spark_jobs.pages.writer import (
     site_page,
 )
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
+from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.months import (
     month_digest,
     published_months,
@@ -227,26 +223,7 @@ def _read_site(
     [site] = days[0].names
     read = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
     segments = {day: list(of_day) for day, of_day in groupby(read, _day)}
-    not_ok = (s for of_day in segments.values() for s in of_day if s.level == METRIC)
-    failing = {instance_of(segment) for segment in not_ok if segment.status != FINE}
-    for run in month.runs:
-        if any(exclusion.kind == MONITORING_HOST for exclusion in run.exclusions):
-            # Any of the site's results may be from the excluded host.
-            failing |= {
-                (flavour, host, metric)
-                for segment in segments.get(run.day, ())
-                if segment.level == ENDPOINT
-                for _, flavour, host in (segment.names,)
-                for metric in run.profile.metrics_of(flavour)
-            }
-    results = read_results(
-        connection,
-        month.runs,
-        failing,
-        with_ok=False,
-        at_most=MAX_RESULTS_OF_SITE,
-        archive=archive,
-    )
+    results = read_failing(connection, month.runs, segments, MAX_RESULTS_OF_SITE, archive)
     return days, segments, results
 
 

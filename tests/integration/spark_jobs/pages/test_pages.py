@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import json
 import os
 import re
 import shutil
@@ -11,8 +12,10 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import date
+from dataclasses import asdict
+from datetime import date, timedelta
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.explain.incidents import Incident, ReportIncidents
 from sam_pipeline.spark_jobs.explain.results import NOT_READ, NOT_STORED
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.pages import tree
 from sam_pipeline.spark_jobs.pages.lists import incidents_page
 from sam_pipeline.spark_jobs.pages.month import Month
@@ -341,6 +345,46 @@ def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(
     assert NOT_STORED not in page
     assert NOT_READ in section_of(page, bad_month.FIRST_BAD)
     assert "checksum mismatch" in section_of(page, bad_month.LAST_BAD)
+
+
+def test_a_time_without_results_names_the_last_one_on_the_page_and_in_explain_alike(
+    engine: Engine, tmp_path: Path, sam_report: SamReport
+) -> None:
+    grid = Grid(engine)
+    changes = (
+        ('"off"', "14400"),
+        ("functions.compute", "functions.ce"),
+        ("ping", "pong"),
+        ("submit", "ping"),
+    )
+    report = profile(tmp_path, *changes)
+    yesterday = DAY - timedelta(days=1)
+    grid.result("CE h1 ping", "21:00", "OK", day=yesterday)
+    for time in ("01:00", "05:00", "08:00"):
+        grid.result("CE h1 ping", time, "OK", messageId=f"of-{time}")
+    grid.result("CE h1 ping", "10:00", "OK", monitoringHost="m1")
+    grid.result("CE h1 ping", "13:00", "OK", monitoringHost="m2")
+    grid.dispose()
+    of_day = {"00:00": "OK", "12:00": "MISSING", "13:00": "OK", "17:00": "MISSING"}
+    run_id = publish(engine, report, DAY, {"A CE h1": of_day})
+    publish(engine, report, DAY + timedelta(days=1), {"A CE h1": {"00:00": "MISSING"}})
+    announced = [asdict(Exclusion(1, MONITORING_HOST, "m1", "", "", "", "", 0, 2**33, "", "ada"))]
+    with writing(engine) as connection:
+        statement = text("UPDATE run SET exclusions = :exclusions WHERE run_id = :run_id")
+        connection.execute(statement, {"exclusions": json.dumps(announced), "run_id": run_id})
+
+    sam_report("pages", "--day", DAY, "--out", "out")
+    page = (tmp_path / "out/test/2026-11/A.html").read_text()
+
+    for day, told in (
+        (DAY, "no result for 5 h; the last one, 2026-11-14T08:00:00Z OK OK says <ping> (of-08:00)"),
+        (DAY, "no result for 11 h; the last one, 2026-11-14T13:00:00Z OK"),
+        (DAY + timedelta(days=1), "no result for 1 d 11 h; the last one, 2026-11-14T13:00:00Z OK"),
+    ):
+        explained = sam_report("explain", "--day", day, "--site", "A").out
+        assert told in " ".join(explained.split())
+        assert told in unescape(section_of(page, day))
+    assert "no result since" not in page
 
 
 def test_a_site_before_its_first_day_shows_since_when_it_is_in_the_topology(
