@@ -30,7 +30,7 @@ COMMANDS = {
         "run": ("run", "run a monitoring plugin and publish its result"),
         "passive": (
             "passive",
-            "publish the results of passive checks, as Nagios and NRDP have them",
+            "publish passive results in the formats of Nagios and NRDP",
         ),
     },
     "operate": {

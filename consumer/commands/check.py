@@ -59,7 +59,7 @@ examples:
   sam-consume check --connect --to stomp://msg2.example.org      also log in there
   sam-consume --config /etc/sam/sam.toml check --json
 
-Exit status: 78 if there is a problem, such as an expired certificate; one that expires within 14
+Exit code: 78 if there is a problem, such as an expired certificate; one that expires within 14
 days is a note, and so is a topic where a message without login and certificate is confirmed, since
 anybody may publish there. The messages have the class sam-check: consumers count and ack them
 without loading anything.

@@ -161,9 +161,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="set a header, or remove it with K=, without opening an editor",
     )
     action.add_argument("--replay", action="store_true", help="load the new letter afterwards")
-    _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), OPEN)
+    _add_selection(add("replay", run_replay, "load letters again; those that fail stay open"), OPEN)
     _add_selection(add("drop", run_drop, "mark letters as dropped: they are not loaded"), OPEN)
-    _add_selection(add("restore", run_restore, "open letters again that were dropped"), DROPPED)
+    _add_selection(add("restore", run_restore, "reopen dropped letters"), DROPPED)
 
 
 def _add_selection(action: argparse.ArgumentParser, state: str, all_of_them: str = "") -> None:

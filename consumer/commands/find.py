@@ -59,7 +59,7 @@ ids that sam-publish makes contain the time of the message: results measured in 
 are searched, for other ids those of the last 7 days; --since goes further back. A message that only
 repeated stored rows leaves no trace, and neither does one that is still at a broker.
 
-Exit status: 0 if all were found, 66 if one of them was not.
+Exit code: 0 if all were found, 66 if one of them was not.
 """
 
 

@@ -58,9 +58,8 @@ examples:
   check_sam_consumer --critical-silent-probes 10 --warning-certificate-days 30
 
 The age is the time since the last commit while messages are pending or the database is unavailable,
-and 0 otherwise. What is silent is defined in docs/consumer.md. Of a certificate that lives for days
-only, the last third is a warning and the last tenth critical. The exit status is that of monitoring
-plugins:
+and 0 otherwise. docs/consumer.md defines silence. For a short-lived certificate, the last third of
+its lifetime is a warning, the last tenth critical. The exit code is that of monitoring plugins:
   0 OK        messages are loaded
   1 WARNING   a broker or the database is unavailable, or a value reaches its --warning threshold
   2 CRITICAL  the process is missing or stuck, a class is broken, or a value reaches its --critical

@@ -57,7 +57,7 @@ examples:
                                        each message to the first one that confirms it
   sam-consume run --instance 2         one of several processes that share the messages
 
-A drain ends when no broker has delivered a message for 2 s. Exit status: 0 if every record became a
+A drain ends when no broker has delivered a message for 2 s. Exit code: 0 if every record became a
 row or every message was moved, 65 if there are new dead letters or no broker of --to takes some
 messages, 69 if a broker or the database was unavailable for longer than --timeout (messages of the
 other brokers are loaded). A server that has fallen silent without closing its connections is

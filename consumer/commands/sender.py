@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             default="7d",
             help="records received since then, for example 30d (default: %(default)s)",
         )
-    action = add("identity", run_identity, "print the identity of who has a certificate")
+    action = add("identity", run_identity, "print the identity that a certificate gives its holder")
     action.add_argument("file", type=Path, metavar="FILE", help="a certificate in PEM format")
 
 

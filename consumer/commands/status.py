@@ -36,12 +36,12 @@ examples:
 States:
   running    messages are loaded and acked
   waiting    the database is unavailable or a disk is full; the brokers keep the messages
-  degraded   a broker is not connected, or (a part of) a spool cannot be used; they keep their
-             messages, and the others are loaded
+  degraded   a broker is not connected, or a spool cannot be read in part or in whole: the messages
+             there wait, all others are loaded; or a file can't be used, and its old content is
   stuck      the process exists but does nothing; the watchdog of systemd will end it
   stopped    the process does not run
 
-Exit status: 0 if running, 69 in any other state.
+Exit code: 0 if running, 69 in any other state.
 """
 
 

@@ -56,10 +56,10 @@ States:
 
 The list comes from the state directory and the configuration, as the user of the service; no broker
 is asked. A broker drops the messages that wait in a deleted subscription. Login, certificates and
-proxy are those of the configuration; a broker with a table [[consumer.broker]] needs it still:
+proxy are those of the configuration: keep the table [[consumer.broker]] of a broker until then;
 destinations = [] in it stops reading there.
 
-Exit status of delete: 0 if deleted, 64 if the subscription is unknown, 69 if the broker can't be
+Exit code of delete: 0 if deleted, 64 if the subscription is unknown, 69 if the broker can't be
 reached, 77 if the daemon reads that broker, the subscription is configured, or the broker refuses.
 """
 

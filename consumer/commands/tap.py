@@ -56,18 +56,18 @@ examples:
   sam-consume tap --json | jq -r '.records[].hostName'      one document on each line
   sam-consume tap --rows --limit 5                   the rows or dead letters they would become
 
-Nothing is acknowledged, and no subscription or queue is left behind. The daemon that runs beside
-gets every message. Of a topic, tap shows the messages that are published while it runs; of a spool,
-also those that wait. ActiveMQ Classic shows the messages that wait in a queue; other brokers can't
-do so without taking them, so tap leaves queues there out. If more messages arrive than can be
-printed, some are left out, and counted.
+Nothing is acknowledged, and no subscription or queue is left behind: the daemon still gets every
+message. From a topic, tap shows the messages published while it runs; from a spool, also those that
+wait. ActiveMQ Classic shows the messages that wait in a queue; other brokers can't do so without
+delivering them, so tap skips queues there. If more messages arrive than can be printed, some are
+skipped, and counted.
 
---rows decodes and judges the messages like the daemon, but stores nothing. What a trigger or a
-constraint of the database would refuse, and which rows it has already, is not known. Without a
-database only the built-in classes are known, and the policy is not asked. On PostgreSQL, the login
-needs the role sam_reader.
+--rows decodes and judges the messages like the daemon, but stores nothing, so it does not detect
+duplicates, nor what a trigger or a constraint of the database would refuse. Without a database only
+the built-in classes are known, and the policy is not asked. On PostgreSQL, the login needs the role
+sam_reader.
 
-Exit status: 0 at the end, also after Ctrl-C; 69 if no broker could be reached for --timeout.
+Exit code: 0 at the end, also after Ctrl-C; 69 if no broker could be reached for --timeout.
 """
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -176,7 +176,7 @@ def run_tap(args: argparse.Namespace) -> int:
 
     sources = make_taps(config, policy, named)
     if not sources:
-        raise ConfigError(["there is nothing to look at: no broker and no spool is configured"])
+        raise ConfigError(["nothing to look at: neither a broker nor a spool is configured"])
     ends_at = math.inf if args.for_s is None else time.monotonic() + args.for_s
     inbox = TapInbox(wanted)
     with _stopped_by_signals() as stop:

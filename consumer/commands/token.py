@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIGEST",
         nargs="?",
         default="",
-        help="only the token whose digest begins so, as `list` shows it",
+        help="only the token whose digest, as `list` shows it, begins with this",
     )
     for action in (adding, listing, removing):
         action.add_argument(

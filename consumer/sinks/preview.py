@@ -98,12 +98,12 @@ def previewing(
         engine = open_database(args, READER, read_only=True)
         classes, connected = Catalogue(engine), partial(reading, engine)
         logger.info(
-            "nothing is stored; what a trigger or a constraint of the database refuses, and which"
-            " rows are duplicates, is not decided"
+            "nothing is stored, so duplicates are not detected, nor what a trigger or a constraint"
+            " of the database would refuse"
         )
     else:
         logger.info(
-            "nothing is stored; no database is configured: only the built-in classes are known%s",
+            "nothing is stored; without a database only the built-in classes are known%s",
             ", and the policy is not asked, as it needs the topology" if policy else "",
         )
     authority = None

@@ -291,7 +291,7 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> Iterator[ConfigKeys]:
     """The configuration, without bad brokers and with defaults for other bad values.
 
-    That of the section, then those of copies without problems.
+    The settings of the section come first, then those of copies without problems.
 
     Raises:
         ConfigError: the file does not exist, or is not TOML.

@@ -79,7 +79,7 @@ def handle(args: argparse.Namespace) -> int:
         return OK
     path = args.file or config_of(args).signing_key_file
     if path is None:
-        raise PublishUsage("which key? Name its file, or set signing_key_file in [publisher]")
+        raise PublishUsage("no key: name its file, or set signing_key_file in [publisher]")
     show(load_signer(path), path, args)
     return OK
 

@@ -57,9 +57,9 @@ MOST_PER_S = 10_000_000
 RESOLVE_S = 10.0
 
 DESCRIPTION = """\
-Measure a broker with the load test of the field: producers send and consumers receive, for each
-number of producers, consumers and bytes, and every message is counted by its id. Prints the bounds
-of the test, then a line per cell. A broker that is not on loopback is refused unless it is named.
+Measure the throughput of a broker, in one cell for each combination of producers, consumers and
+payload. Every message is counted by its id. Prints the bounds of the test, then a line per cell. A
+broker that is not on loopback is refused unless it is named.
 """
 EPILOG = f"""\
 examples:

@@ -51,8 +51,8 @@ examples:
   check_sam_publisher --warning-messages 100 --warning-certificate-days 30
 
 Run it as the account that publishes: others can't read the spool. The spools of copies also count.
-Of a certificate that lives for days only, the last third is a warning and the last tenth critical.
-The exit status is that of monitoring plugins:
+For a short-lived certificate, the last third of its lifetime is a warning, the last tenth critical.
+The exit code is that of monitoring plugins:
   0 OK        nothing waits in the spool for too long
   1 WARNING   a value reaches its --warning threshold
   2 CRITICAL  a value reaches its --critical threshold, or nothing can be written into the spool

@@ -81,35 +81,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fifo",
         type=Path,
         metavar="PATH",
-        help="read lines from this FIFO, made unless it exists, until SIGTERM; otherwise lines or "
-        "a document are read from standard input",
+        help="read lines from this FIFO until SIGTERM, and create it if missing (default: read "
+        "lines or a document from standard input)",
     )
     parser.add_argument(
         "--fifo-mode",
         type=mode_argument,
         default=0o660,
         metavar="MODE",
-        help="mode of a new FIFO; who may write to it can publish any result (default: 0660)",
+        help="mode of a new FIFO; whoever may write to it can publish any result (default: 0660)",
     )
     parser.add_argument(
         "--flush-s",
         type=seconds_argument,
         default=1.0,
         metavar="S",
-        help="publish results at the latest this many seconds after they were read (default: 1)",
+        help="publish results within S seconds of reading them (default: 1)",
     )
     parser.add_argument(
         "--flavour",
         dest="service_flavour",
         type=text_argument,
         metavar="NAME",
-        help="flavour of services (default: Service); that of hosts is Host",
+        help="flavour of service results (default: Service); host results always have Host",
     )
     parser.add_argument(
         "--metric-prefix",
         default="",
         metavar="TEXT",
-        help="what precedes the service in the name of the metric, such as `org.example.`",
+        help="prefix of the names of metrics, such as `org.example.`",
     )
     add_record_options(parser, with_uri=False)
     add_broker_options(parser)

@@ -46,11 +46,11 @@ DESCRIPTION = """\
 Run a monitoring plugin and publish its result. Its output and exit code are passed on unchanged;
 all other messages are written to standard error.
 
-Exit codes 0 to 3 are OK, WARNING, CRITICAL and UNKNOWN. A plugin that takes too long is killed
-with its whole process group, and so it is if this command is terminated. A plugin that is killed or
-ends with any other exit code is published as UNKNOWN, with the reason. In the record, bytes that
-are not UTF-8 are replaced, output beyond 1 MB is cut, and standard error is the text of a plugin
-that wrote nothing to standard output.
+Exit codes 0 to 3 are OK, WARNING, CRITICAL and UNKNOWN. A plugin that takes too long is killed with
+its process group, and so is one that runs when this command is terminated. A plugin that is killed,
+or ends with any other exit code, is published as UNKNOWN, with the reason. In the record, bytes
+that are not UTF-8 are replaced, and output beyond 1 MB is cut. If a plugin wrote nothing to
+standard output, the record has its standard error.
 """
 EXAMPLES = """\
 examples:

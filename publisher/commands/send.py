@@ -47,9 +47,9 @@ Publish records from files or standard input: text (`key: value` lines, each rec
 or JSON (an array of objects, or one object per line), gzipped or not, packed into messages of at
 most 100 records or 64 kB.
 
-A bad record is refused with its file and line (exit code 65); the others are published. What a pipe
-brings is published at the latest --flush-s later. After SIGTERM nothing more is read, and what was
-read goes to the spool (exit code 143).
+A bad record is refused with its file and line (exit code 65); the others are published. Records
+from a pipe are published within --flush-s seconds. After SIGTERM no more input is read, and the
+records that were read go to the spool (exit code 143).
 """
 EXAMPLES = """\
 examples:
@@ -74,8 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=seconds_argument,
         default=1.0,
         metavar="S",
-        help="publish records from a pipe at the latest this many seconds after they arrived "
-        "(default: 1)",
+        help="publish records from a pipe within S seconds of their arrival (default: 1)",
     )
     add_broker_options(parser)
     add_message_options(parser)

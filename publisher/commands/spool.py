@@ -81,7 +81,7 @@ PATIENCE_S = 1.0
 
 DESCRIPTION = (
     "Inspect, repair or drain the spool, where messages wait that no broker has taken yet. Damaged"
-    " ones are set aside in a directory beside it, whose name ends with `.bad`."
+    " ones are in the quarantine, a directory beside it whose name ends with `.bad`."
 )
 DRAIN_EXAMPLES = """\
 examples:
@@ -97,7 +97,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     def add(name: str, summary: str, epilog: str = "") -> Any:
         action = add_action(actions, name, handle, summary, epilog)
-        others = "the section's" if name not in OF_ALL else "that of the section and all of copies"
+        others = "the section's" if name not in OF_ALL else "the section's and all copies'"
         action.add_argument(
             "--copy",
             metavar="NAME",
@@ -120,8 +120,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     show_action = add("show", "print headers and body of elements")
     show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
     add("verify", "read every element and report problems; change nothing")
-    add("repair", "quarantine damaged elements, remove leftovers of killed processes")
-    drop_action = add("drop", "remove elements, also ones that were set aside, for ever")
+    add("repair", "quarantine damaged elements, and remove leftovers of killed processes")
+    drop_action = add("drop", "delete elements permanently, quarantined ones included")
     drop_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
     summary = "send all elements to the first broker that takes them"
     drain_action = add("drain", summary, DRAIN_EXAMPLES)

@@ -81,9 +81,7 @@ def run_report(args: argparse.Namespace) -> int:
     """Compute the requested or due days of every profile, and publish them."""
     config = load_report(args)
     if not config.profiles:
-        raise ReportUsage(
-            "which report? use --profile FILE, or set profiles in [report] of sam.toml"
-        )
+        raise ReportUsage("no profile: use --profile FILE, or set profiles in [report] of sam.toml")
     profiles, today = read_profiles(config.profiles), utc_today()
     store = None if config.source == DATABASE else load_archive(args).open()
     origin = ResultOrigin(config.source, store)

@@ -27,12 +27,12 @@ examples:
   sam-db revoke --publisher key:nagios-cern --since 2026-11-20T08:00Z --until 2026-11-21T00:00Z
   sam-db revoke --publisher nagios-cern --since 2026-11-20T08:00Z --undo
 
-Remove the publisher from the policy first, or it will say more. --since and --until are times of
-arrival. Its results are deleted, unless others have sent the same. Its statements about endpoints,
-groups, contacts and downtimes are withdrawn: what held before holds again, and --undo takes that
-back; deleted results come back only from the archive, or if they are sent again. The next `sam-
-report run --due` recomputes the days that have changed; the published figures of a sealed month
-stay until it is sealed again. If a revocation is interrupted, the next one completes it.
+Remove the publisher from the policy first: until then it can send more. --since and --until are
+times of arrival. Its results are deleted, unless others have sent the same. Its statements about
+endpoints, groups, contacts and downtimes are withdrawn, so that earlier ones hold again; --undo
+takes that back. Deleted results come back only from the archive, or if they are sent again. The
+next `sam-report run --due` recomputes the days that have changed; the published figures of a sealed
+month stay until it is sealed again. If a revocation is interrupted, the next one completes it.
 """
 
 

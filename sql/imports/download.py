@@ -137,7 +137,7 @@ def downloaded(
             except TimeoutError:
                 advice = "nothing was changed, try again later"
                 raise FeedUnavailable(
-                    f"{feed.url}: not complete after {feed.timeout_s:g} s (timeout_s); {advice}"
+                    f"{feed.url}: not complete after {feed.timeout_s:g} s (timeout); {advice}"
                 ) from None
             yield download
             (new / INDEX).write_text(json.dumps(index))

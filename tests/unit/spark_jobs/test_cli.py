@@ -108,7 +108,7 @@ def test_a_broken_setup_is_one_line(here: Path) -> None:
     (here / "sam.toml").write_text(config.replace("sam.db", "empty.db"))
     assert "sam-db upgrade" in error_of(here, "show", *OF_DAY, code=78)
     (here / "sam.toml").write_text(config.partition("[report]")[0])
-    assert "which report?" in error_of(here, "run", *OF_DAY, code=64)
+    assert "no profile: use --profile" in error_of(here, "run", *OF_DAY, code=64)
 
 
 def test_bad_profiles_are_refused_with_all_their_problems(here: Path) -> None:
