@@ -110,7 +110,6 @@ EXTRAS = {
         "defusedxml",
         "prometheus_client",
         "psycopg2",
-        "requests",
         "sqlalchemy",
         "urllib3",
         "yaml",
