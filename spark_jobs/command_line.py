@@ -35,8 +35,8 @@ from sam_pipeline.spark_jobs.runs.published import (
     require_site,
     until_of,
 )
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 logger = logging.getLogger(__name__)

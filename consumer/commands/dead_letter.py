@@ -43,7 +43,7 @@ from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_li
 from sam_pipeline.schema.records import reasons as schema_reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading import batch
 from sam_pipeline.sql.loading.authorise import Authority

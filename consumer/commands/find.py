@@ -30,7 +30,7 @@ from sam_pipeline.schema.settings.files import find_file, read_configuration, st
 from sam_pipeline.schema.spool.inspection import SpoolElement, elements_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.database.open import open_if_configured
+from sam_pipeline.sql.database.config import open_if_configured
 from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter
 from sam_pipeline.sql.loading.letters.whereabouts import MessageRow, Whereabouts, whereabouts
 

@@ -25,8 +25,8 @@ from sam_pipeline.schema.program.moments import moment_argument, utc_now
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.catalogue import Catalogue

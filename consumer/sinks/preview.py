@@ -20,9 +20,8 @@ from sam_pipeline.schema.messages.decode import WHOLE, Row
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
-from sam_pipeline.sql.database.config import has_database
+from sam_pipeline.sql.database.config import has_database, open_database
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import UNKNOWN_CLASS, RecordFailure

@@ -32,8 +32,8 @@ from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.exclusions import days_made_due, effect
 from sam_pipeline.spark_jobs.runs.published import published_profiles
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.database.roles import READER, REPORTER
 

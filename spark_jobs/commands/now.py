@@ -15,8 +15,8 @@ from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
 from sam_pipeline.spark_jobs.runs.now.folding import read_sites_folded
 from sam_pipeline.spark_jobs.runs.published import published_profiles
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\

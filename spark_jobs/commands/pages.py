@@ -9,8 +9,8 @@ from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.command_line import add_published_options, requested_period
 from sam_pipeline.spark_jobs.pages.tree import write_pages
 from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\

@@ -32,9 +32,8 @@ from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.archive.config import ArchiveConfig
-from sam_pipeline.sql.database.config import DatabaseConfig
+from sam_pipeline.sql.database.config import DatabaseConfig, open_if_configured
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_if_configured
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
 DAYS = 7

@@ -27,8 +27,8 @@ from sam_pipeline.spark_jobs.runs.due import only_changed, requested_reports
 from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.operations import record_operation
 from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes

@@ -28,8 +28,8 @@ from sam_pipeline.spark_jobs.runs.changes import MonthEffect, candidate_effects,
 from sam_pipeline.spark_jobs.runs.published import published_reports
 from sam_pipeline.spark_jobs.runs.record import run_lock
 from sam_pipeline.spark_jobs.runs.seal import Seal, complete_reports, days_with_figures, seal, seals
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER, REPORTER
 
 EXAMPLES = """\

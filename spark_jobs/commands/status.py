@@ -15,8 +15,8 @@ from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges
 from sam_pipeline.spark_jobs.runs.due import due_days
 from sam_pipeline.spark_jobs.runs.published import as_moment, candidates
 from sam_pipeline.spark_jobs.runs.seal import seals
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 ABOUT = """\

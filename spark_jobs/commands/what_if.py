@@ -47,8 +47,8 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, period_targets
 from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\

@@ -41,8 +41,8 @@ from sam_pipeline.sql.archive.record import (
     verified_versions,
 )
 from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of, reading, reading_at_once
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import ARCHIVER
 
 EXAMPLES = """\

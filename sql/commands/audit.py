@@ -19,8 +19,8 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.operations import RecordedOperation, broken_links, operations
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import OperationsChanged

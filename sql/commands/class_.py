@@ -21,8 +21,8 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
     built_in,
 )
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.catalogue import class_views
 from sam_pipeline.sql.topology.view_rows import HOLDS, WITHDRAWN_AT, Row, history
 

@@ -22,8 +22,8 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.moments import day_argument, time_argument
 from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.sql.commands.class_ import print_history
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.loading.catalogue import SOURCE
 from sam_pipeline.sql.topology.downtime import (

@@ -44,7 +44,7 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
 from sam_pipeline.schema.settings.files import state_dir
-from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import (

@@ -15,8 +15,8 @@ from sam_pipeline.schema.program.command import (
     print_table,
 )
 from sam_pipeline.schema.program.moments import days_argument, utc_today
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of, reading
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.partitions import Partition, make_partitions, partitions
 
 AHEAD = "3d"

@@ -17,8 +17,8 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings.section import load
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.archive.record import kept_back
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.removal.prune import Bounds, PruneConfig, bounds_of, prune
 

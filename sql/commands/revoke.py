@@ -15,8 +15,8 @@ from sam_pipeline.schema.program.moments import moment_argument
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of
-from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import OWNER
 from sam_pipeline.sql.removal.revoke import revoke
 

@@ -1,4 +1,4 @@
-"""The section [database] of sam.toml, read by every program that uses the database."""
+"""The section [database] of sam.toml, and the database that it configures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import argparse
 import os
 from pathlib import Path
 
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker import is_loopback
 from sam_pipeline.schema.settings.key import Settings, config_key
 from sam_pipeline.schema.settings.section import examine, load
-from sam_pipeline.sql.database.engine import parse_url
+from sam_pipeline.sql.database.engine import ROLE, make_engine, parse_url
+from sam_pipeline.sql.database.version import require_compatible
 
 MAY_BE_PLAIN = ("disable", "allow", "prefer")
 """Values of libpq's `sslmode` that do not require TLS; the last one is its default."""
@@ -60,9 +61,33 @@ def database_url(args: argparse.Namespace) -> str:
     return str(findings.config().url)
 
 
+def open_database(args: argparse.Namespace, role: str = "", read_only: bool = False) -> Engine:
+    """The database of `--config` or the environment, with whose schema this program works.
+
+    Args:
+        role: the role on PostgreSQL that the command needs, for the error of a login without it.
+        read_only: nothing can be written; an SQLite file need not be writable.
+
+    Raises:
+        ConfigError: the URL is missing or invalid.
+        DatabaseMissing: the database does not exist.
+        SchemaMismatch: it has no schema, or one that this program does not support.
+        DatabaseAway: it is unavailable.
+    """
+    engine = make_engine(database_url(args), read_only=read_only)
+    engine = engine.execution_options(**{ROLE: role})
+    require_compatible(engine)
+    return engine
+
+
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
     return bool(load(DatabaseConfig, args.config).url)
+
+
+def open_if_configured(args: argparse.Namespace) -> Engine | None:
+    """Like `open_database`, but None if no URL is configured."""
+    return open_database(args) if has_database(args) else None
 
 
 def note_on_plain_text(url: str) -> str | None:
