@@ -1,11 +1,11 @@
-"""What certificates and revocation lists say, from their bytes: dates, subject, host names.
+"""The dates, subjects and host names of certificates and revocation lists, read from their bytes.
 
-The module `ssl` does not show it. Sources: RFC 5280, 4.1: a certificate is a sequence, which begins
-with a sequence: version, number, algorithm, issuer, validity, …; the validity is a sequence of two
-times. 5.1: a revocation list begins with a sequence as well: version, algorithm, issuer, time, time
-of the next list, …; version and last time are optional. A subject is written as brokers write it in
-the name of a user: by RFC 4514, and by `rabbit_cert_info.erl` of RabbitMQ where that leaves a
-choice: the last part of the name comes first, without blanks after the commas.
+The module `ssl` does not offer them. By RFC 5280, 4.1, a certificate begins with a sequence of
+version (optional), number, algorithm, issuer, validity and subject; by 5.1, a revocation list with
+one of version (optional), algorithm, issuer, its own time and that of the next list (optional).
+
+Subjects are written as brokers write them in user names: by RFC 4514, and where that leaves a
+choice, as `rabbit_cert_info.erl` of RabbitMQ: the last part first, without blanks after commas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 SOON = timedelta(days=14)
-INTEGER, SEQUENCE, VERSION, UTC_TIME, GENERALIZED_TIME = 0x02, 0x30, 0xA0, 0x17, 0x18
+INTEGER, VERSION, UTC_TIME = 0x02, 0xA0, 0x17
 
 _PEM = re.compile(
     rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.+?)-----END (?:TRUSTED |X509 )?CERTIFICATE",
@@ -36,7 +36,7 @@ class Validity(NamedTuple):
     end: datetime
 
     def problem(self, now: datetime) -> Optional[str]:
-        """Why it can't be used now."""
+        """Why the certificate can't be used now."""
         if now < self.begin:
             return f"is not valid before {self.begin:%Y-%m-%d %H:%M} UTC"
         if now > self.end:
@@ -44,7 +44,7 @@ class Validity(NamedTuple):
         return None
 
     def note(self, now: datetime) -> Optional[str]:
-        """Whether it expires soon; of one that lives for days only, in the last third of them."""
+        """Whether it expires soon: in 14 days, or in the last third of a shorter life."""
         life = self.end - self.begin
         soon = SOON if life > SOON else life / 3
         if self.problem(now) or self.end - now > soon:
@@ -53,7 +53,7 @@ class Validity(NamedTuple):
 
 
 class CertificateLife(NamedTuple):
-    """A file of certificates, and from when until when it can be used."""
+    """A file of certificates, and the period in which it can be used."""
 
     file: str
     begin: datetime
@@ -65,7 +65,7 @@ class CertificateLife(NamedTuple):
 
 
 class CertificateFinding(NamedTuple):
-    """A certificate or revocation list that can't be used now; or not for much longer: a note."""
+    """A problem: a certificate or revocation list can't be used now; or a note: it expires soon."""
 
     path: Path
     text: str
@@ -73,7 +73,7 @@ class CertificateFinding(NamedTuple):
 
 
 def validities(path: Path) -> list[Validity]:
-    """The validities of the certificates in a file, in order, without unreadable ones."""
+    """The validities of the readable certificates in a file, in order."""
     return _read_all(path, _PEM, _validity)
 
 
@@ -85,9 +85,9 @@ def validities_of_lists(path: Path) -> list[Validity]:
 def examine_certificates(
     ours: Optional[Path], authorities: Optional[Path], lists: Optional[Path], now: datetime
 ) -> Iterator[CertificateFinding]:
-    """What is wrong with the dates of our certificate, and of files of authorities and their lists.
+    """Findings on the dates of our certificate, of a file of authorities, and of their lists.
 
-    Of ours and its signers each must be valid; of several authorities or lists, one.
+    Our certificate and its signers must all be valid; of several authorities or lists, one.
     """
     for path, thing, read, need_all in (
         (ours, "certificate", validities, True),
@@ -144,45 +144,37 @@ def _read_all(
 
 
 def _validity_of_list(der: bytes) -> Validity:
-    """The validity of a revocation list; raises ValueError or IndexError."""
-    revocations, _ = contents(der, 0, SEQUENCE)
-    body, _ = contents(revocations, 0, SEQUENCE)
-    at = 0
-    for _ in range(3 if body[0] == INTEGER else 2):  # version, algorithm, issuer
-        _, at = contents(body, at)
-    begin, next_at = contents(body, at)
-    end, _ = contents(body, next_at)
-    if body[next_at] not in (UTC_TIME, GENERALIZED_TIME):
-        raise ValueError("no time of the next list")
-    return Validity(_time(body[at], begin), _time(body[next_at], end))
+    _, _, begin, end, *_ = _signed_fields(der, INTEGER)  # algorithm, issuer, times
+    return Validity(_time(*begin), _time(*end))
 
 
 def _validity(der: bytes) -> Validity:
-    """The validity in a certificate; raises ValueError or IndexError."""
-    certificate, _ = contents(der, 0, SEQUENCE)
-    body, _ = contents(certificate, 0, SEQUENCE)
-    end = 0
-    if body[0] == VERSION:
-        _, end = contents(body, end, VERSION)
-    for _ in range(3):  # number, algorithm, issuer
-        _, end = contents(body, end)
-    validity, _ = contents(body, end, SEQUENCE)
-    begin, end = contents(validity, 0)
-    last, _ = contents(validity, end)
-    return Validity(_time(validity[0], begin), _time(validity[end], last))
+    _, _, _, (_, validity), *_ = _signed_fields(der, VERSION)  # number, algorithm, issuer, validity
+    begin, end = _fields(validity)
+    return Validity(_time(*begin), _time(*end))
 
 
-def contents(der: bytes, start: int, tag: Optional[int] = None) -> tuple[bytes, int]:
-    """The contents of the element that starts there, and the offset of the next one."""
-    if tag is not None and der[start] != tag:
-        raise ValueError(f"tag {der[start]} instead of {tag}")
-    length, begin = der[start + 1], start + 2
-    if length & 0x80:
-        size = length & 0x7F
-        length, begin = int.from_bytes(der[begin : begin + size], "big"), begin + size
-    if begin + length > len(der):
-        raise ValueError("truncated")
-    return der[begin : begin + length], begin + length
+def _signed_fields(der: bytes, version: int) -> list[tuple[int, bytes]]:
+    """The fields of a certificate or a revocation list, without its version, which is optional."""
+    (_, whole), *_ = _fields(der)
+    (_, signed), *_ = _fields(whole)
+    fields = _fields(signed)
+    return fields[1:] if fields[0][0] == version else fields
+
+
+def _fields(der: bytes) -> list[tuple[int, bytes]]:
+    """The elements of a sequence or set: tag and contents; raises ValueError or IndexError."""
+    fields, at = [], 0
+    while at < len(der):
+        tag, length, begin = der[at], der[at + 1], at + 2
+        if length & 0x80:
+            size = length & 0x7F
+            length, begin = int.from_bytes(der[begin : begin + size], "big"), begin + size
+        at = begin + length
+        if at > len(der):
+            raise ValueError("truncated")
+        fields.append((tag, der[begin:at]))
+    return fields
 
 
 def _time(tag: int, text: bytes) -> datetime:
@@ -193,7 +185,6 @@ def _time(tag: int, text: bytes) -> datetime:
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)
 
 
-SET, OBJECT_IDENTIFIER, OCTET_STRING = 0x31, 0x06, 0x04
 EXTENSIONS, ALTERNATIVE_NAMES, PROXY = 0xA3, "551d11", "2b0601050507010e"
 DNS_NAME, IP_ADDRESS = 0x82, 0x87
 
@@ -234,14 +225,8 @@ def subject_of(path: Path) -> Optional[str]:
 def subject_in(der: bytes) -> Optional[str]:
     """The subject of a certificate, from its bytes; None if it can't be read or is unusual."""
     with suppress(ValueError, LookupError):
-        certificate, _ = contents(der, 0, SEQUENCE)
-        body, _ = contents(certificate, 0, SEQUENCE)
-        at = 0
-        for _ in range(5 if body[0] == VERSION else 4):  # version, number, …, validity
-            _, at = contents(body, at)
-        subject, _ = contents(body, at, SEQUENCE)
-        parts = ["+".join(_attributes(part)) for part in _elements(subject, SET)]
-        return ",".join(reversed(parts))
+        _, _, _, _, (_, subject), *_ = _signed_fields(der, VERSION)
+        return ",".join("+".join(_attributes(part)) for _, part in reversed(_fields(subject)))
     return None
 
 
@@ -250,10 +235,17 @@ def host_names_of(path: Path) -> tuple[str, ...]:
 
     Source: RFC 5280, 4.2.1.6. They are empty if the certificate has none, or can't be read.
     """
+    names = []
     with suppress(OSError, ValueError, LookupError):
         value = dict(_extensions(first_certificate(path)))[ALTERNATIVE_NAMES]
-        return tuple(_host_names(contents(value, 0, SEQUENCE)[0]))
-    return ()
+        [(_, sequence)] = _fields(value)
+        for tag, name in _fields(sequence):
+            if tag == DNS_NAME:
+                names.append(name.decode("ascii"))
+            elif tag == IP_ADDRESS:
+                family = socket.AF_INET if len(name) == 4 else socket.AF_INET6
+                names.append(socket.inet_ntop(family, name))
+    return tuple(names)
 
 
 def is_proxy(der: bytes) -> bool:
@@ -265,36 +257,18 @@ def is_proxy(der: bytes) -> bool:
 
 def _extensions(der: bytes) -> Iterator[tuple[str, bytes]]:
     """The extensions of a certificate: identifier and value; raises ValueError, LookupError."""
-    body, _ = contents(contents(der, 0, SEQUENCE)[0], 0, SEQUENCE)
-    at = 0
-    while at < len(body) and body[at] != EXTENSIONS:
-        _, at = contents(body, at)
-    if at == len(body):
-        return
-    extensions, _ = contents(contents(body, at)[0], 0, SEQUENCE)
-    for extension in _elements(extensions, SEQUENCE):
-        identifier, at = contents(extension, 0, OBJECT_IDENTIFIER)
-        at = extension.index(OCTET_STRING, at)  # after the flag `critical`, if it has one
-        yield identifier.hex(), contents(extension, at)[0]
-
-
-def _host_names(names: bytes) -> Iterator[str]:
-    at = 0
-    while at < len(names):
-        tag = names[at]
-        name, at = contents(names, at)
-        if tag == DNS_NAME:
-            yield name.decode("ascii")
-        elif tag == IP_ADDRESS:
-            family = socket.AF_INET if len(name) == 4 else socket.AF_INET6
-            yield socket.inet_ntop(family, name)
+    for tag, content in _signed_fields(der, VERSION):
+        if tag == EXTENSIONS:
+            [(_, extensions)] = _fields(content)
+            for _, extension in _fields(extensions):
+                (_, identifier), *_, (_, value) = _fields(extension)  # perhaps `critical` between
+                yield identifier.hex(), value
 
 
 def _attributes(part: bytes) -> Iterator[str]:
-    for attribute in _elements(part, SEQUENCE):
-        identifier, at = contents(attribute, 0, OBJECT_IDENTIFIER)
-        text, _ = contents(attribute, at)
-        value = text.decode(ENCODINGS[attribute[at]])
+    for _, attribute in _fields(part):
+        (_, identifier), (tag, text) = _fields(attribute)
+        value = text.decode(ENCODINGS[tag])
         yield f"{ATTRIBUTES.get(identifier.hex()) or _dotted(identifier)}={_escaped(value)}"
 
 
@@ -317,10 +291,3 @@ def _escaped(value: str) -> str:
     if escaped.startswith((" ", "#")):
         escaped = f"\\{escaped}"
     return f"{escaped[:-1]}\\ " if len(value) > 1 and value.endswith(" ") else escaped
-
-
-def _elements(der: bytes, tag: int) -> Iterator[bytes]:
-    at = 0
-    while at < len(der):
-        element, at = contents(der, at, tag)
-        yield element
