@@ -7,7 +7,7 @@ from typing import Callable, TypeVar
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker import Target
-from sam_pipeline.schema.net.channel import Channel, connect, error_text, open_tunnel
+from sam_pipeline.schema.net.channel import Channel, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
 
 T = TypeVar("T")
@@ -24,10 +24,8 @@ def open_channel(target: Target, deadline: Deadline) -> Channel:
     broker = target.broker
     proxy = usable(target, target.find_proxy)
     try:
-        if proxy is None:
-            channel = connect(target.ip or broker.host, broker.port, deadline)
-        else:
-            channel = open_tunnel(proxy, broker, deadline)
+        address = (target.ip or broker.host, broker.port)
+        channel = open_connection(broker, address, proxy, deadline)
         if broker.tls:
             from sam_pipeline.schema.net.tls import secure  # 17 ms, with `ssl`
 

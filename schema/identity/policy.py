@@ -8,7 +8,7 @@ metric result names is not believed: the topology is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from fnmatch import translate
 from functools import cached_property, lru_cache
@@ -29,12 +29,11 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
-from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key
+from sam_pipeline.schema.settings.key import POSITIVE, Settings, config_key, each, joined, one_of
 from sam_pipeline.schema.settings.section import examine_file
 
 ENFORCE, OBSERVE = "enforce", "observe"
-MODES = (ENFORCE, OBSERVE)
-"""What is not allowed is refused; or it is loaded, and counted as what would be refused."""
+"""What to do with forbidden records: refuse them, or load them and count them."""
 
 NOT_AUTHORISED, UNSIGNED = "not-authorised", "unsigned"
 """The reasons of what the policy refuses."""
@@ -52,8 +51,9 @@ _SPECIAL = re.compile(r"[*?[]")
 _USER = re.compile(rf"{BROKER}:(?:[^/]*://)?[^/]*/(.*)", re.DOTALL)
 
 
-def _check_identities(texts: tuple[str, ...]) -> str | None:
-    problems = []
+def _problems_of_identities(texts: tuple[str, ...]) -> Iterator[str]:
+    if not texts:
+        yield "the list is empty"
     for text in texts:
         kind, _, name = text.partition(":")
         if text == ANONYMOUS:
@@ -62,12 +62,11 @@ def _check_identities(texts: tuple[str, ...]) -> str | None:
             suggestion = did_you_mean(kind, (*KINDS, ANONYMOUS)) if kind not in KINDS else ""
             forms = ", ".join(f"{known}:NAME" for known in KINDS)
             problem = f"{text!r} is not an identity: expected {forms} or {ANONYMOUS}"
-            problems.append(f"{problem}{suggestion and f' ({suggestion})'}")
+            yield f"{problem}{suggestion and f' ({suggestion})'}"
         elif kind == CERTIFICATE and (form := _usual_subject(name)) != name:
-            problems.append(f"{text!r} never matches: write {kind}:{form}, the last part first")
+            yield f"{text!r} never matches: write {kind}:{form}, the last part first"
         elif kind == KEY and ANY in name:
-            problems.append(f"{text!r}: a key has one name, without {ANY}")
-    return "\n".join(problems) or (None if texts else "the list is empty")
+            yield f"{text!r}: a key has one name, without {ANY}"
 
 
 def _usual_subject(text: str) -> str:
@@ -82,20 +81,12 @@ def _usual_subject(text: str) -> str:
     return ",".join(reversed(parts) if is_reversed else parts)
 
 
-def _check_keys(texts: tuple[str, ...]) -> str | None:
-    problems = []
-    for text in texts:
-        try:
-            parse_public_key(text)
-        except ValueError as error:
-            problems.append(str(error))
-    return "\n".join(problems) or None
-
-
-def _check_mode(mode: str) -> str | None:
-    if mode in MODES:
-        return None
-    return f"{mode!r} must be one of {', '.join(MODES)}"
+def _problem_of_key(text: str) -> str | None:
+    try:
+        parse_public_key(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _check_not_empty(value: Sequence[str]) -> str | None:
@@ -108,7 +99,7 @@ class PublisherRule(Settings):
     name: str = config_key("the name in reports and messages", _check_not_empty)
     identities: tuple[str, ...] = config_key(
         "the identities of the publisher; `*` stands for any characters, others for themselves",
-        _check_identities,
+        joined(_problems_of_identities),
         key="is",
     )
     classes: tuple[str, ...] = config_key(
@@ -116,7 +107,7 @@ class PublisherRule(Settings):
     )
     keys: tuple[str, ...] = config_key(
         "the public keys of its identity `key:NAME`, as `sam-publish key show` prints them",
-        _check_keys,
+        each(_problem_of_key),
         (),
     )
     signed: bool = config_key("what it sends must be signed with one of its keys", default=False)
@@ -173,7 +164,7 @@ class Policy(Settings):
 
     mode: str = config_key(
         "`enforce`: a forbidden record becomes a dead letter; `observe`: it is loaded and counted",
-        _check_mode,
+        one_of(ENFORCE, OBSERVE),
     )
     publishers: tuple[PublisherRule, ...] = config_key("", default=(), key="publisher")
     accept_refusals: bool = config_key(
@@ -193,9 +184,10 @@ class Policy(Settings):
         texts = {text for publisher in self.publishers for text in publisher.classes}
         return {text for text in texts if not _SPECIAL.search(text)}
 
-    def publisher_of(self, identity: str) -> PublisherRule | None:
-        """The publisher that lists the identity, else the first with a pattern that matches it."""
-        return self._finder.publisher_of(identity)
+    @cached_property
+    def publisher_of(self) -> Callable[[str], PublisherRule | None]:
+        """Finds the publisher that lists an identity, else the first with a pattern for it."""
+        return lru_cache(maxsize=MAX_IDENTITIES)(_Finder(self.publishers).publisher_of)
 
     @cached_property
     def keys(self) -> Mapping[str, Sequence[PublicKey]]:
@@ -205,10 +197,6 @@ class Policy(Settings):
             for publisher in self.publishers
             for name in publisher.key_names
         }
-
-    @cached_property
-    def _finder(self) -> _Finder:
-        return _Finder(self.publishers)
 
 
 def refusal(
@@ -260,7 +248,7 @@ def refusal_of_class(
 
 
 class Patterns:
-    """Patterns as in a shell, of which a text must match one."""
+    """Shell patterns, one of which a text must match."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._texts = tuple(patterns)
@@ -294,9 +282,8 @@ class _Finder:
                     entry = (number, literal, user_in(literal), publisher)
                     self._by_tail.setdefault(text.rpartition(ANY)[2], []).append(entry)
         self._lengths = sorted({len(tail) for tail in self._by_tail})
-        self.publisher_of = lru_cache(maxsize=MAX_IDENTITIES)(self._publisher_of)
 
-    def _publisher_of(self, identity: str) -> PublisherRule | None:
+    def publisher_of(self, identity: str) -> PublisherRule | None:
         if identity in self._listed:
             return self._listed[identity]
         tails = {identity[max(len(identity) - length, 0) :] for length in self._lengths}

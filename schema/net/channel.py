@@ -252,22 +252,14 @@ def open_connection(
 ) -> Channel:
     """A channel to one address of the broker, or through the proxy, which resolves its name.
 
+    The proxy forwards plain HTTP (`forwarded`). Its addresses are tried in order, each in its share
+    of the time.
+
     Raises:
         OSError: TimeoutError at the deadline, ProxyRefused; its message names the proxy.
     """
     if proxy is None:
         return connect(*address, deadline)
-    return open_tunnel(proxy, broker, deadline)
-
-
-def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
-    """A channel through the proxy to the broker, or for plain HTTP to the proxy (`forwarded`).
-
-    The addresses of the proxy are tried in order, each in its share of the time.
-
-    Raises:
-        OSError: its message names the proxy.
-    """
     try:
         ips = Resolver().ips_of(proxy.host, proxy.port, deadline)
         for position, ip in enumerate(ips, 1):
