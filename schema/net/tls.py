@@ -137,7 +137,11 @@ def _with_files(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
         raise ConfigError([f"{ca_file}: {reason}"]) from None
     if crl_file is not None:
         try:
-            for path in _lists_to_load(crl_file, ca_file):
+            lists = [crl_file]
+            if crl_file.is_dir():
+                # A second `capath` would make its authorities trusted; the first one has its lists.
+                lists = [] if crl_file == ca_file else sorted(crl_file.glob("*.r[0-9]*"))
+            for path in lists:
                 context.load_verify_locations(cafile=path)
         except OSError as error:
             reason = _problem_of(error, "contains no revocation list in PEM format")
@@ -271,14 +275,6 @@ def _objection_to_certificate(error: ssl.SSLCertVerificationError, ca_key: str) 
     if code in NOT_CHECKED:
         return f"its certificate can't be checked: {NOT_CHECKED[code]}"
     return f"its certificate can't be trusted: {objection}"
-
-
-def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:
-    """The files of revocation lists, but not for the directory where OpenSSL finds them itself."""
-    if not crl_file.is_dir():
-        return [crl_file]
-    # Not as another directory of OpenSSL: then its authorities would be trusted as well.
-    return [] if crl_file == ca_file else sorted(crl_file.glob("*.r[0-9]*"))
 
 
 def _is_encrypted(key: Path) -> bool:
