@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import FrameReader
 from tests.services.process import descendants
 
 ROOT = Path(__file__).parents[2]

@@ -16,9 +16,8 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameReader, encode
 from sam_pipeline.schema.net.stomp.lenient import KEPT_NAMES, LENIENT
-from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.passive import (

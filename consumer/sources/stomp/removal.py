@@ -27,8 +27,8 @@ from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
 from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.frame import FrameReader
 from sam_pipeline.schema.net.stomp.lenient import LENIENT
-from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 LOOK_UP_TIMEOUT_S = 15.0

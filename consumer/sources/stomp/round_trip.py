@@ -24,8 +24,8 @@ from sam_pipeline.schema.net.broker import Broker, Proxy
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
+from sam_pipeline.schema.net.stomp.frame import FrameReader
 from sam_pipeline.schema.net.stomp.lenient import LENIENT
-from sam_pipeline.schema.net.stomp.reader import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 

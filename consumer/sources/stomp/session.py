@@ -47,9 +47,8 @@ from sam_pipeline.schema.messages.refused import (
 )
 from sam_pipeline.schema.net.channel import Channel
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
+from sam_pipeline.schema.net.stomp.frame import MAX_HEAD_BYTES, Fault, Frame, FrameReader, encode
 from sam_pipeline.schema.net.stomp.lenient import LENIENT
-from sam_pipeline.schema.net.stomp.reader import MAX_HEAD_BYTES, FrameReader
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.normalise import Limits
 

@@ -15,8 +15,7 @@ from typing import Callable, Optional
 
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES, Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameReader, encode
 
 VERSION = "1.2"
 VIRTUAL_HOST = "/"

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sam_pipeline.schema.net.stomp.frame import Frame as Frame
-from sam_pipeline.schema.net.stomp.frame import encode
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 from tests.support.waiting import eventually
 

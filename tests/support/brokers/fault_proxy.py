@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sam_pipeline.schema.net.stomp.frame import encode
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 
 _RESET = struct.pack("ii", 1, 0)

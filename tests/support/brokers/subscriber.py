@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameReader, encode
 from tests.services.broker import StompServer
 
 WAIT_S = 20.0

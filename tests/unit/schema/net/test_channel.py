@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame, encode
-from sam_pipeline.schema.net.stomp.reader import FrameReader
+from sam_pipeline.schema.net.stomp.frame import Fault, Frame, FrameReader, encode
 from tests.services import missing
 
 HOST = "127.0.0.1"

@@ -19,14 +19,15 @@ from sam_pipeline.schema.messages.refused import (
     REFUSED_TEXT,
     TOO_LARGE,
 )
-from sam_pipeline.schema.net.stomp.frame import Fault, Frame
-from sam_pipeline.schema.net.stomp.lenient import LENIENT
-from sam_pipeline.schema.net.stomp.reader import (
+from sam_pipeline.schema.net.stomp.frame import (
     FRAMES_BEFORE,
     MOST_COUNTED,
     MOST_FORMS,
+    Fault,
+    Frame,
     FrameReader,
 )
+from sam_pipeline.schema.net.stomp.lenient import LENIENT
 
 MAX_BODY = KEPT_BYTES + 1000
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
