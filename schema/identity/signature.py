@@ -17,13 +17,7 @@ from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.identity import key_identity, with_identity
-from sam_pipeline.schema.identity.keys import (
-    LibrarySigner,
-    PublicKey,
-    Signer,
-    key_name,
-    read_seed,
-)
+from sam_pipeline.schema.identity.keys import LibrarySigner, PublicKey, Signer, key_name, read_seed
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination

@@ -21,6 +21,7 @@ from sam_pipeline.schema.messages.message import (
     PROGRAM,
     RENAME,
     USER,
+    USER_HEADERS,
     Message,
 )
 from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
@@ -69,6 +70,12 @@ PRIORITIES = frozenset("0123456789")
 PREFIXES = ("JMS", "AMQ", "HQ_")
 """So begin the names of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
 
+
+KEPT_HEADERS = (
+    *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME, HOST, PROGRAM, USER),
+    *(*MONITORING_HOST_HEADERS, *USER_HEADERS, "destination", "timestamp"),
+)
+"""The headers that are kept of a message with too many: they decide what becomes of its body."""
 
 COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))
 """The headers that change the meaning of the records, so that a signature covers them."""

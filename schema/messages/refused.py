@@ -11,20 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import (
-    CLASS,
-    CONTENT_TYPE,
-    COUNT,
-    FORMAT,
-    HOST,
-    MESSAGE_ID,
-    PROGRAM,
-    RENAME,
-    USER,
-    USER_HEADERS,
-    Message,
-)
-from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 
 REFUSED = "samRefused"
 REFUSED_TEXT = "samRefusedText"
@@ -40,12 +27,6 @@ REASONS = (BAD_FRAME, TOO_LARGE, BAD_SIGNATURE, SIGNATURE_EXPIRED)
 
 KEPT_BYTES = 64 * 1024
 """How much of what could not be taken is kept in the dead letter."""
-
-KEPT_HEADERS = (
-    *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME, HOST, PROGRAM, USER),
-    *(*MONITORING_HOST_HEADERS, *USER_HEADERS, "destination", "timestamp"),
-)
-"""The headers that are kept of a message with too many: they decide what becomes of its body."""
 
 
 def mark_refused(message: Message, reason: str, text: str, head: bytes = b"") -> Message:

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Callable, NamedTuple, NoReturn, Optional
 
-from sam_pipeline.schema.program.command import (
-    CommandParser,
-    number,
-    print_json,
-    print_lines,
-    run,
-)
+from sam_pipeline.schema.program.command import CommandParser, number, print_json, print_lines, run
 from sam_pipeline.schema.program.wording import one_line
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)

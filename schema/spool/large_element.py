@@ -10,14 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Optional
 
+from sam_pipeline.schema.messages.headers import KEPT_HEADERS
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.messages.refused import (
-    BAD_FRAME,
-    KEPT_BYTES,
-    KEPT_HEADERS,
-    LimitedBody,
-    mark_refused,
-)
+from sam_pipeline.schema.messages.refused import BAD_FRAME, KEPT_BYTES, LimitedBody, mark_refused
 from sam_pipeline.schema.spool.directory import author_of, open_element, pieces_of, read_all
 from sam_pipeline.schema.spool.element import NOT_TEXT, PIECE_BYTES, decoded, encoded, parts
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -28,7 +28,6 @@ from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import FrameReader
-from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 LOOK_UP_TIMEOUT_S = 15.0
@@ -158,7 +157,7 @@ def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opene
     ends_at = time.monotonic() + FORGET_S
     while True:
         channel = settings.open_channel(broker, address)
-        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=LENIENT)
+        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=True)
         session = StompSession(channel, reader.feed, RECEIVE_BYTES)
         try:
             return _Opened(session, dialect_of(session.log_in(login, _soon()).get("server", "")))

@@ -25,7 +25,6 @@ from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp.frame import FrameReader
-from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
@@ -92,7 +91,7 @@ def _prove(
     try:
         login = settings.login(broker.user).headers()
         channel = settings.open_channel(broker, address)
-        reader = FrameReader(max_body_bytes=settings.terms.max_message_bytes, lenient=LENIENT)
+        reader = FrameReader(max_body_bytes=settings.terms.max_message_bytes, lenient=True)
         with closing(StompSession(channel, reader.feed, RECEIVE_BYTES)) as session:
             dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
             limits.append(dialect.limit_of(subscription.headers))

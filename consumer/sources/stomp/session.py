@@ -48,7 +48,6 @@ from sam_pipeline.schema.messages.refused import (
 from sam_pipeline.schema.net.channel import Channel
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import MAX_HEAD_BYTES, Fault, Frame, FrameReader, encode
-from sam_pipeline.schema.net.stomp.lenient import LENIENT
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.normalise import Limits
 
@@ -172,7 +171,7 @@ class ConsumingSession:
     def __init__(
         self, channel: Channel, broker: str, inbox: Inbox, login: Login, terms: Terms
     ) -> None:
-        self._reader = FrameReader(max_body_bytes=terms.max_message_bytes, lenient=LENIENT)
+        self._reader = FrameReader(max_body_bytes=terms.max_message_bytes, lenient=True)
         self._channel = channel
         self._session = StompSession(channel, self._reader.feed, RECEIVE_BYTES, self._take)
         self._terms = terms

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from sam_pipeline.schema.messages.headers import CONTENT_LENGTH
+from sam_pipeline.schema.messages.headers import CONTENT_LENGTH, KEPT_HEADERS
 
 if TYPE_CHECKING:
     from sam_pipeline.schema.messages.refused import LimitedBody
-    from sam_pipeline.schema.net.stomp.lenient import Leniency, LongHead
 
 COMMANDS = frozenset(
     {
@@ -174,6 +173,13 @@ _LINE_ENDS = b"\r\n"
 # Most of what a publisher reads: in one step it takes a third of the time.
 _PLAIN_RECEIPT = re.compile(rb"[\r\n]*RECEIPT\nreceipt-id:([\w.-]+)\n\n\0")
 
+OF_DELIVERY = frozenset({"subscription", "ack", "message-id", "redelivered"})
+"""The headers that may differ when a message is delivered again."""
+KEPT_NAMES = OF_DELIVERY | {CONTENT_LENGTH, *KEPT_HEADERS}
+"""The headers that are kept of a head above the limit."""
+LONGEST_LINE = 4096
+"""The length of a header line in such a head above which the header is not kept."""
+
 
 class _Unreadable(Exception):
     """Nothing can be read after this fault."""
@@ -196,7 +202,7 @@ class FrameReader:
         self,
         max_head_bytes: int = MAX_HEAD_BYTES,
         max_body_bytes: int = MAX_BODY_BYTES,
-        lenient: Leniency | None = None,
+        lenient: bool = False,
     ) -> None:
         """A lenient reader reads a body of `max_head_bytes` in any case."""
         self._max_head = max_head_bytes
@@ -208,7 +214,7 @@ class FrameReader:
         """The offset of the first byte that was not parsed yet."""
         self._head: Frame | Fault | None = None
         """What is known of a frame whose body is not complete yet."""
-        self._long_head: LongHead | None = None
+        self._long_head: _LongHead | None = None
         """A head above the limit that is not complete yet."""
         self._searched = 0
         """The offset up to which that body was searched for a NUL without finding one."""
@@ -317,10 +323,10 @@ class FrameReader:
             raise self._not_a_frame(f"no STOMP frame begins {quoted(buffer[start:])}")
         if len(buffer) < limit:
             return None
-        if self._lenient is None or command not in TOLERATED:
+        if not self._lenient or command not in TOLERATED:
             problem = f"the headers of {command} exceed {self._max_head} bytes"
             raise _Unreadable(Fault(command, {}, problem, is_last=True))
-        self._long_head = self._lenient.long_head(self._max_head)
+        self._long_head = _LongHead(self._max_head)
         return self._read_long_head(self._long_head)
 
     def _parsed(self, head: bytearray) -> Frame | Fault:
@@ -332,9 +338,9 @@ class FrameReader:
         except FrameError as error:
             text = head.decode("utf-8", "backslashreplace").replace("\r\n", "\n").rstrip("\r")
             command, *lines = text.split("\n")
-            if self._lenient is None or command not in TOLERATED:
+            if not self._lenient or command not in TOLERATED:
                 raise _Unreadable(Fault(command, {}, str(error), is_last=True)) from error
-            headers = self._lenient.headers(lines)
+            headers = _first_headers(lines)
             return Fault(command, headers, str(error), head=bytes(head))
         if frame.command == "MESSAGE" and len(self._forms) < MOST_FORMS:
             names = tuple(frame.headers)
@@ -345,7 +351,7 @@ class FrameReader:
                 self._counts.clear()
         return frame
 
-    def _read_long_head(self, long_head: LongHead) -> Fault | None:
+    def _read_long_head(self, long_head: _LongHead) -> Fault | None:
         """What is kept of a head above the limit; None until it is complete."""
         while (end := self._buffer.find(b"\n", self._at)) >= 0:
             is_last = long_head.add(self._buffer[self._at : end + 1])
@@ -369,7 +375,7 @@ class FrameReader:
             return None if end < 0 else end
         if not (length.isascii() and length.isdigit() and len(length) <= LONGEST_LENGTH):
             rest = self._unread()
-            is_kept = head.command == "MESSAGE" and self._lenient is not None
+            is_kept = head.command == "MESSAGE" and self._lenient
             if is_kept and b"\0" not in rest and len(rest) < self._max_head:
                 return None
             problem = f"{head.command} has the content-length {length[:QUOTED_BYTES]!r}"
@@ -393,11 +399,13 @@ class FrameReader:
 
     def _skip(self, head: Frame | Fault, end: int) -> None:
         """Drop the part of a body above the limit that ends at this offset."""
-        if self._lenient is None or head.command not in TOLERATED:
+        if not self._lenient or head.command not in TOLERATED:
             problem = f"the body of {head.command} exceeds {self._max_body} bytes"
             raise _Unreadable(Fault(head.command, head.headers, problem, is_last=True))
+        from sam_pipeline.schema.messages.refused import LimitedBody  # 2.8 ms, with `hashlib`
+
         fault = head if isinstance(head, Fault) else Fault(head.command, head.headers)
-        large = fault.large or self._lenient.body(self._stated_max_body)
+        large = fault.large or LimitedBody(self._stated_max_body)
         if self._is_wary and end == len(self._buffer):  # for the next look
             end = max(self._at, end - LONGEST_GAP)
         large.add(bytes(memoryview(self._buffer)[self._at : end]))
@@ -422,6 +430,67 @@ class FrameReader:
     def _not_a_frame(self, problem: str) -> _Unreadable:
         body = self._unread().partition(b"\0")[0]
         return _Unreadable(Fault("", {}, problem, body, is_last=True))
+
+
+def _first_headers(lines: Iterable[str]) -> dict[str, str]:
+    """The headers in the lines that have a colon; of a repeated name the first counts."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers.setdefault(_leniently_unescaped(name), _leniently_unescaped(value))
+    return headers
+
+
+def _leniently_unescaped(text: str) -> str:
+    """Without escapes; unknown ones stay as they are."""
+    return ESCAPE_SEQUENCE.sub(lambda match: UNESCAPE.get(match[0], match[0]), text)
+
+
+class _LongHead:
+    """A head above the limit, read line by line in little memory."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._command = ""
+        self._beginning = bytearray()
+        self._headers: dict[str, str] = {}
+        self._count = self._kept = self._size = 0
+        """How many headers there are, how many of them are kept, and their bytes.
+
+        Headers of the delivery are not counted, so that the numbers are those of the message.
+        """
+        self._line = bytearray()
+        """The beginning of a line that is incomplete."""
+        self._line_size = 0
+
+    @property
+    def fault(self) -> Fault:
+        size = f"{self._size} bytes, in a head above {self._limit}"
+        problem = f"{self._count} headers of {size}; {self._kept} of them are kept"
+        return Fault(self._command, self._headers, problem, head=bytes(self._beginning))
+
+    def add(self, piece: bytearray) -> bool:
+        """Add a line or a part of one; returns whether it was the empty line at the end."""
+        self._beginning += piece[: self._limit - len(self._beginning)]
+        self._line += piece[: LONGEST_LINE + 1 - len(self._line)]
+        self._line_size += len(piece)
+        if not piece.endswith(b"\n"):
+            return False
+        line = bytes(self._line).rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+        size, self._line_size = self._line_size, 0
+        self._line.clear()
+        if self._command and line:
+            name, colon, value = line.partition(":")
+            is_kept = bool(colon) and name in KEPT_NAMES and size <= LONGEST_LINE
+            if is_kept:
+                self._headers.setdefault(name, _leniently_unescaped(value))
+            if name not in OF_DELIVERY:
+                self._count += 1
+                self._kept += is_kept
+                self._size += size
+        self._command = self._command or line
+        return not line
 
 
 class FrameForm:

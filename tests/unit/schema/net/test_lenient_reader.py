@@ -27,7 +27,6 @@ from sam_pipeline.schema.net.stomp.frame import (
     Frame,
     FrameReader,
 )
-from sam_pipeline.schema.net.stomp.lenient import LENIENT
 
 MAX_BODY = KEPT_BYTES + 1000
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
@@ -54,7 +53,7 @@ FRAMES = st.builds(b"%b\n%b\0".__mod__, st.tuples(st.sampled_from(HEADS), st.sam
 
 
 def lenient(max_body: int = MAX_BODY, wary: bool = False) -> FrameReader:
-    reader = FrameReader(max_body_bytes=max_body, lenient=LENIENT)
+    reader = FrameReader(max_body_bytes=max_body, lenient=True)
     if wary:
         reader.be_wary()
     return reader
