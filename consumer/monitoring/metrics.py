@@ -111,13 +111,19 @@ def _numbers(
     yield Gauge, "broker_connected", text, "broker", connected
     text = "Whether the last attempt to use the database succeeded."
     yield Gauge, "can_commit", text, "", snapshot.waiting_since is None
-    text = "Files that can't be used as they are now: what they had before is in use."
+    text = "Files that can't be used as they are now; their previous content is in use."
     yield Gauge, "unused_files", text, "", len(snapshot.unused_files)
     text = "How far the clock of the database is ahead of that of this host."
     yield Gauge, "clock_offset_seconds", text, "", snapshot.clock_offset_s
     held = {name: broker.held for name, broker in brokers.items()}
     yield Gauge, "held_messages", "Messages received and not yet acked.", "broker", held
-    yield Gauge, "held_bytes", "Size of the bodies of these messages.", "", snapshot.held_bytes
+    yield (
+        Gauge,
+        "held_bytes",
+        "Size of the bodies of messages received and not yet acked.",
+        "",
+        snapshot.held_bytes,
+    )
     yield Gauge, "connections", "Connections to HTTP doors.", "", snapshot.connections
     elements = {
         name: broker.spool_elements
@@ -133,9 +139,9 @@ def _numbers(
         yield Gauge, "open_dead_letters", text, "reason", snapshot.open_dead_letters
     text = "New dead letters of the last hour."
     yield Gauge, "dead_letters_last_hour", text, "", snapshot.dead_letters_last_hour
-    text = "Classes, sites and probes of which nothing has arrived for longer than their limits."
+    text = "Number of classes, sites and probes silent for longer than their limit."
     yield Gauge, "silent", text, "kind", snapshot.silent
-    text = "Up to when everything sent has arrived, so that silence can be noticed."
+    text = "All messages sent before this time have arrived; silence is judged up to it."
     if snapshot.coverage:
         until = snapshot.coverage.until.timestamp()
         yield Gauge, "covered_until_timestamp_seconds", text, "", until

@@ -128,9 +128,8 @@ class ConsumerConfig(SectionKeys):
     SECRETS = ("password", "proxy_password")
 
     broker_urls: tuple[str, ...] = config_key(
-        "broker URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`, or an"
-        " address where senders reach us over HTTP: `listen+https://ADDRESS:8443`; and those of"
-        " the tables",
+        "the sources: brokers `stomp://HOST:61613` and `stomp+ssl://HOST:61614`, besides those of"
+        " the tables; spools `spool:///DIRECTORY`; HTTP doors `listen+https://ADDRESS:8443`",
         _check_brokers,
         (),
         key="brokers",
@@ -181,12 +180,12 @@ class ConsumerConfig(SectionKeys):
         _DEFAULT.max_records,
     )
     dead_letters_per_hour: int = config_key(
-        "further ones of one sender are only counted, in a dead letter *flood*",
+        "the limit on dead letters of one sender; beyond it they are only counted, in a *flood*",
         POSITIVE,
         1000,
     )
     dead_letter_bytes_per_hour: int = config_key(
-        "the same for the size of their bodies and headers", POSITIVE, 20_000_000
+        "the limit on the size of their bodies and headers, likewise", POSITIVE, 20_000_000
     )
     max_age_days: float = duration_key(
         "max_age",
@@ -210,19 +209,19 @@ class ConsumerConfig(SectionKeys):
         "",
     )
     metrics_certificate_file: Path | None = certificate_key(
-        "its certificate and chain: metrics are then served over HTTPS"
+        "certificate and chain of the metrics server, which then uses HTTPS"
     )
     metrics_key_file: Path | None = secret_key(
         "its private key, mode 0600; may be part of `metrics_certificate_file`"
     )
     metrics_token_file: Path | None = secret_key(
-        "its first line is the bearer token that readers of metrics need; mode 0600"
+        "bearer token that readers of metrics need, the first line of the file; mode 0600"
     )
     metrics_insecure: bool = config_key(
         "permit metrics without TLS or without a token beyond this machine", default=False
     )
     policy_file: Path | None = path_key(
-        "the policy: which publisher may send which records; by default every one is accepted"
+        "the policy: which publisher may send which records; by default, all are accepted"
     )
     signature_age_days: float = duration_key(
         "signature_age",
@@ -233,12 +232,11 @@ class ConsumerConfig(SectionKeys):
         DAY_S,
     )
     trusted_brokers: tuple[str, ...] = config_key(
-        "those of `brokers` that are trusted to name the user who sent a message", default=()
+        "brokers that are trusted to name the user who sent a message", default=()
     )
     trusted_relays: tuple[str, ...] = config_key(
-        "the relays whose messages have identities to keep: accounts that fill our"
-        " spools, by name or number, and users for whom a"
-        " broker vouches, `broker:URL/USER`",
+        "relays that are trusted to name the identity of a message: accounts that fill spools, by"
+        " name or number, and users for whom a broker vouches, `broker:URL/USER`",
         _check_accounts,
         (),
     )

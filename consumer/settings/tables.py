@@ -145,7 +145,7 @@ class BrokerConfig(TableKeys):
         {},
     )
     destinations: tuple[str, ...] | None = config_key(
-        "those of the subscriptions that are read here; by default all, and none with `[]`",
+        "the destinations of subscriptions to read here (default: all); `[]` for none",
         default=None,
     )
 
@@ -227,7 +227,7 @@ class SilenceConfig(Settings):
 
     after_s: float = duration_key(
         "after",
-        "the time without a message after which it is an alarm; at most a week",
+        "how long nothing may arrive before that counts as silence; at most a week",
         low="0.6s",
         high="7d",
     )

@@ -39,7 +39,7 @@ THRESHOLDS = (
     PluginThreshold("messages", "messages in the spools", None, None),
     PluginThreshold("bytes", "bytes of these messages", None, None),
     PluginThreshold("fill", "percent of a limit on a spool", 50, 90),
-    PluginThreshold("quarantined", "damaged messages that were set aside", 1, None),
+    PluginThreshold("quarantined", "damaged messages in the quarantine", 1, None),
     PluginThreshold("lost", "lost results, the last one less than a day ago", None, 1),
     PluginThreshold("failures", "failures in a row of every broker", 5, None),
     DAYS_LEFT,
@@ -157,7 +157,7 @@ def lines(config: PublisherConfig) -> Iterator[str]:
         ("spool_bytes", "Size of these messages.", "size_bytes"),
         ("spool_max_messages", "The limit on messages in the spool.", "max_messages"),
         ("spool_max_bytes", "The limit on the size of the spool.", "max_bytes"),
-        ("spool_quarantined_messages", "Damaged messages that were set aside.", "quarantined"),
+        ("spool_quarantined_messages", "Damaged messages in the quarantine.", "quarantined"),
         ("spool_dropped_messages", "Messages that a full spool has dropped.", "dropped"),
     ):
         yield from _metric(name, text, [(labels, getattr(s, field)) for labels, s in states])

@@ -98,7 +98,7 @@ class PublisherRule(Settings):
 
     name: str = config_key("the name in reports and messages", _check_not_empty)
     identities: tuple[str, ...] = config_key(
-        "the identities of the publisher; `*` stands for any characters, others for themselves",
+        "the identities of the publisher; `*` stands for any characters",
         joined(_problems_of_identities),
         key="is",
     )
@@ -120,10 +120,10 @@ class PublisherRule(Settings):
         "patterns of the `monitoringHost` of its metric results; by default any", default=None
     )
     records_per_minute: Optional[int] = config_key(
-        "above this rate its source is read more slowly: nothing is lost", POSITIVE, None
+        "above this rate its source is read more slowly; nothing is lost", POSITIVE, None
     )
     dead_letters_per_hour: Optional[int] = config_key(
-        "further ones are only counted, in a dead letter *flood*; by default as in [consumer]",
+        "the limit on its dead letters, instead of the one in [consumer]",
         POSITIVE,
         None,
     )

@@ -51,7 +51,7 @@ class Counts:
     messages_by_broker: Counter[str] = counted("Messages committed and acked.", ("broker",))
     rows_by_class: Counter[str] = counted("Rows stored.", ("class",))
     duplicates_by_class: Counter[str] = counted(
-        "Rows that changed nothing: the database had them, or others that take precedence.",
+        "Rows that changed nothing: they, or rows that take precedence, were already stored.",
         ("class",),
     )
     dead_letters: Counter[str] = counted("New dead letters.", ("reason",))

@@ -69,7 +69,7 @@ class TokenKeys(Settings):
     """How HTTP doors and AMS know a publisher."""
 
     token_file: Optional[Path] = secret_key(
-        "of publishers: bearer token for HTTP doors and AMS, mode 0600"
+        "bearer token of publishers for HTTP doors and AMS; mode 0600"
     )
 
 
@@ -85,7 +85,7 @@ class HostKeys(Settings):
     """Which part of a server is used."""
 
     vhost: str = config_key(
-        "of a single broker: its virtual host, over STOMP; the URL of `rabbitmq-api` has it",
+        "virtual host of a single broker, over STOMP; the URL of `rabbitmq-api` contains it",
         expected("the name of a virtual host", lambda name: name.strip() and name.isprintable()),
         "/",
     )
