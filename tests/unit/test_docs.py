@@ -53,6 +53,12 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
             assert anchor in headings(target), f"{name}#{anchor}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    links = re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert {path.name for path in PAGES} - {*links} == set()
+
+
 COMMAND = r"""(?x)
     (?: ^ExecStart=/usr/bin/ | ^(?:\w+=\S+\ )* | ` | [|]\ )
     (
