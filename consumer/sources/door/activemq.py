@@ -11,7 +11,6 @@ JMSDeliveryMode are ignored, like JMSType and JMSExpiration.
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -26,13 +25,15 @@ from sam_pipeline.consumer.sources.door.answers import (
     Reply,
 )
 from sam_pipeline.consumer.sources.door.exchange import (
+    CHARSET,
     FORM,
+    UTF_8,
     Exchange,
     media_type,
     parameters_in,
     response_to,
 )
-from sam_pipeline.consumer.sources.door.single import LONGEST_NAME, TEXT
+from sam_pipeline.consumer.sources.door.messages import LONGEST_NAME, TEXT
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
 from sam_pipeline.schema.messages.headers import PRIORITIES, PRIORITY
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, KEY_NAME, Message
@@ -55,12 +56,6 @@ CHARSETS = (
     *("utf-8", "utf-16", "utf-32"),
 )
 """How Python's names of character sets begin. Codecs for other purposes may take quadratic time."""
-_CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)"?', re.IGNORECASE)
-
-
-def is_goodbye(parameters: Mapping[str, str]) -> bool:
-    """Whether a client only ends its session, which there is none of here."""
-    return parameters.get("action") == "unsubscribe" and "clientId" in parameters
 
 
 def servlet_message(
@@ -92,7 +87,17 @@ def servlet_message(
     if media_type(content_type) == FORM:
         text = f"the form has no field {BODY}; a text by itself needs a type, such as text/plain"
         raise HttpProblem(BAD_REQUEST, text)
-    body, content_type = _in_utf8(body, content_type)
+    match = CHARSET.search(content_type)
+    if match and match[1].lower() not in UTF_8:  # a text in another character set becomes UTF-8
+        try:
+            codec = codecs.lookup(match[1])
+            if not codec.name.startswith(CHARSETS):
+                raise LookupError("it is not a character set of texts")
+            body = body.decode(codec.name).encode()
+        except (LookupError, ValueError) as error:
+            text = f"the body can't be read as text in {match[1][:40]!r}: {error}"
+            raise HttpProblem(UNSUPPORTED, text) from None
+        content_type = CHARSET.sub("; charset=utf-8", content_type)
     if content_type and KEY_NAME not in headers:  # a signature covers the content type
         headers.setdefault(CONTENT_TYPE, content_type)
     return Message(headers, body)
@@ -104,29 +109,14 @@ def _destination(name: str, kind: str) -> str:
     return _KINDS.get(before, _KINDS[kind]) + after if scheme else _KINDS[kind] + name
 
 
-def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
-    """The body and its type; a text in another character set becomes UTF-8."""
-    match = _CHARSET.search(content_type)
-    if not match or match[1].lower() in ("utf-8", "utf8", "us-ascii"):
-        return body, content_type
-    try:
-        codec = codecs.lookup(match[1])
-        if not codec.name.startswith(CHARSETS):
-            raise LookupError("it is not a character set of texts")
-        decoded = body.decode(codec.name)
-    except (LookupError, ValueError) as error:
-        text = f"the body can't be read as text in {match[1][:40]!r}: {error}"
-        raise HttpProblem(UNSUPPORTED, text) from None
-    return decoded.encode(), _CHARSET.sub("; charset=utf-8", content_type)
-
-
 async def post_form(exchange: Exchange) -> web.StreamResponse:
     """Answers once the message is stored, as the servlet does once it has sent it."""
     request = exchange.request
     identity = exchange.sender()
     content = await exchange.body.whole_or_empty()
     parameters = await parameters_in(request, content)
-    if is_goodbye(parameters):
+    if parameters.get("action") == "unsubscribe" and "clientId" in parameters:
+        # A client ends its session; there are no sessions here.
         return response_to(Reply(OK, b"", TEXT))
     path, content_type = unquote(exchange.rest), request.headers.get("Content-Type", "")
     message = servlet_message(path, parameters, content_type, content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,10 @@ from sam_pipeline.consumer.sources.door.intake import Intake, Waiting
 from sam_pipeline.schema.messages.message import Message
 
 FORM = "application/x-www-form-urlencoded"
+CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)"?', re.IGNORECASE)
+"""The character set in a Content-Type."""
+UTF_8 = ("utf-8", "utf8", "us-ascii")
+"""The names of UTF-8, and of a part of it."""
 LONG_BYTES = 64 * 1024
 """A form that takes several milliseconds to read."""
 MAX_PARAMETERS = 1000

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,9 @@ from sam_pipeline.consumer.sources.door.exchange import (
     response_to,
 )
 from sam_pipeline.consumer.sources.door.intake import Intake
+from sam_pipeline.consumer.sources.door.messages import post_message, post_messages
 from sam_pipeline.consumer.sources.door.nrdp import post_results
 from sam_pipeline.consumer.sources.door.server import DoorServer, TlsEntrance, require_plain_head
-from sam_pipeline.consumer.sources.door.single import post_message
-from sam_pipeline.consumer.sources.door.stream import post_messages
 from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import error_text
 
@@ -87,27 +87,27 @@ PATHS: Mapping[str, Mapping[str, Handler]] = {
 """The handlers by path and method; one that ends with a slash is the beginning of paths."""
 
 
+@dataclass(frozen=True)
 class Requests:
     """Answers the requests of one door."""
 
-    def __init__(self, intake: Intake, access: Access, state: State) -> None:
-        self._intake = intake
-        self._access = access
-        self._state = state
+    intake: Intake
+    access: Access
+    state: State
 
     def count(self, status: int) -> None:
         """A request was answered."""
-        with self._state.lock:
-            self._state.requests[status] += 1
+        with self.state.lock:
+            self.state.requests[status] += 1
 
     async def response(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request, whatever happens."""
         strangers: Strangers = request.protocol.strangers  # type: ignore[attr-defined]
-        body = Body(request, self._intake, strangers)
+        body = Body(request, self.intake, strangers)
         try:
             require_plain_head(request)
             handler, rest = _handler_of(request.method, request.rel_url.raw_path)
-            exchange = Exchange(request, rest, body, self._access, self._intake)
+            exchange = Exchange(request, rest, body, self.access, self.intake)
             response = await handler(exchange)
         except HttpProblem as problem:
             if problem.status == UNAUTHORIZED:
@@ -122,7 +122,7 @@ class Requests:
             response = response_to(HttpProblem(BUG, "a bug: please report it").reply())
         finally:
             body.close()
-        if self._intake.stopping and not response.prepared:
+        if self.intake.stopping and not response.prepared:
             response.force_close()
         self.count(response.status)
         return response

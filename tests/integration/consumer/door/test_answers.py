@@ -16,7 +16,7 @@ from sam_pipeline.consumer.core.inbox import (
     MessageOutcome,
     UnloadedRecord,
 )
-from sam_pipeline.consumer.sources.door import exchange, server, stream
+from sam_pipeline.consumer.sources.door import exchange, messages, server
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.spool.element import serialise
@@ -266,10 +266,10 @@ def test_a_sender_that_hangs_up_leaves_nothing_behind() -> None:
 
 
 def test_a_sender_that_reads_no_answers_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_UNANSWERED", 3)
-    messages = [metric_message() for _ in range(20)]
+    monkeypatch.setattr(messages, "MAX_UNANSWERED", 3)
+    sent = [metric_message() for _ in range(20)]
     with open_door() as door:
-        answer = door.ask(post_lines(lines_of(*messages)))
+        answer = door.ask(post_lines(lines_of(*sent)))
         first = door.take(4)
         time.sleep(0.3)
 

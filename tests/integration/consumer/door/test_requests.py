@@ -16,7 +16,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
-from sam_pipeline.consumer.sources.door.single import HEADERS
+from sam_pipeline.consumer.sources.door.messages import HEADERS
 from sam_pipeline.consumer.sources.door.source import OPENAPI, PATHS
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, MESSAGE_ID, Message
 from sam_pipeline.schema.records.classes import BUILT_IN

@@ -21,7 +21,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     HttpProblem,
 )
 from sam_pipeline.consumer.sources.door.exchange import FORM, MAX_PARAMETERS, parameters_of
-from sam_pipeline.consumer.sources.door.single import HEADERS, message_of, require_records
+from sam_pipeline.consumer.sources.door.messages import HEADERS, message_of, require_records
 from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.message import (
     CLASS,
