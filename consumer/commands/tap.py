@@ -18,7 +18,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
+from sam_pipeline.consumer.settings.config import (
+    ConsumerConfig,
+    examine_consumer,
+    problem_of_target,
+)
 from sam_pipeline.consumer.settings.tables import SubscriptionConfig
 from sam_pipeline.consumer.sources.tap import TapInbox, make_taps, passing
 from sam_pipeline.schema.errors import ConfigError, MessageRefused
@@ -28,7 +32,7 @@ from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, claimed_origin
 from sam_pipeline.schema.messages.refused import refusal_of
-from sam_pipeline.schema.net.broker import SPOOL, STOMP, named_brokers, parse_broker
+from sam_pipeline.schema.net.broker import named_brokers, parse_broker
 from sam_pipeline.schema.program.command import (
     OK,
     checked_argument,
@@ -93,7 +97,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--broker",
         dest="brokers",
         metavar="URL",
-        type=_broker,
+        type=checked_argument(problem_of_target),
         action="append",
         default=[],
         help="look at this broker or spool instead of all configured ones",
@@ -131,26 +135,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=run_tap)
 
 
-def _broker(url: str) -> str:
-    try:
-        broker = parse_broker(url)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if broker.kind not in (STOMP, SPOOL):
-        expected = "expected stomp://HOST, stomp+ssl://HOST or spool:///PATH"
-        raise argparse.ArgumentTypeError(f"{broker}: {expected}")
-    return url
-
-
 def run_tap(args: argparse.Namespace) -> int:
     """Print the wanted messages that pass until a limit, a signal, or the end of the reader.
 
     Raises:
         SourceUnreachable: no source could be read for `args.timeout`.
     """
-    config = _config_of(args, args.brokers, args.destinations)
+    config = _config_of(args)
     policy = usable_policy(config.policy_file)
-    named = [item for item in config.network_subscriptions if args.destinations]
     patterns = [folded(pattern) for pattern in args.classes]
     limits = config.limits()
     preview_of = None
@@ -174,7 +166,7 @@ def run_tap(args: argparse.Namespace) -> int:
             lines = shortened(lines)
         print_lines(*head_lines(at, broker, message, limits), *lines, "")
 
-    sources = make_taps(config, policy, named)
+    sources = make_taps(config, policy)
     if not sources:
         raise ConfigError(["nothing to look at: neither a broker nor a spool is configured"])
     ends_at = math.inf if args.for_s is None else time.monotonic() + args.for_s
@@ -280,17 +272,16 @@ def records_document(message: Message, limits: Limits) -> dict[str, Any]:
     return {"record_count": len(records), "records": records}
 
 
-def _config_of(
-    args: argparse.Namespace, brokers: Sequence[str] = (), destinations: Sequence[str] = ()
-) -> ConsumerConfig:
-    """The configuration of a look at messages, which needs no name; raises ConfigError.
+def _config_of(args: argparse.Namespace) -> ConsumerConfig:
+    """The configuration of a tap, which needs no name; raises ConfigError.
 
-    `brokers` and `destinations` are read instead of those configured. What is configured for one of
-    them applies.
+    The brokers and destinations that the arguments name are read instead of those configured. What
+    is configured for one of them applies.
     """
+    destinations = args.destinations
     configured = examine_consumer(args).values.get("broker_urls", ())
     url_of = {str(parse_broker(url)): url for url in configured}  # it may have a user
-    urls = tuple(url_of.get(str(parse_broker(url)), url) for url in brokers)
+    urls = tuple(url_of.get(str(parse_broker(url)), url) for url in args.brokers)
     findings = examine_consumer(args, broker_urls=urls or None)
     if findings.problems:
         raise ConfigError(findings.problems)
@@ -303,7 +294,12 @@ def _config_of(
         known = {item.destination: item for item in config.subscription}
         of_spools = [item for item in config.subscription if item.spool]
         wanted = [known.get(name) or SubscriptionConfig(destination=name) for name in destinations]
-        config = config.replace(subscription=(*of_spools, *wanted))
+        read = {*map(str, config.brokers)}  # each reads all of them, whatever its table says
+        tables = (
+            table.replace(destinations=None) if str(table.broker) in read else table
+            for table in config.broker
+        )
+        config = config.replace(subscription=(*of_spools, *wanted), broker=tuple(tables))
     problems = [*config.connection_problems()]
     for broker in config.network_brokers:
         if not destinations and not config.subscriptions_at(broker):

@@ -15,15 +15,10 @@ from sam_pipeline.consumer.process.listening import Listeners, allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.door.access import Credentials, DoorSettings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.consumer.sources.spool import SpoolSettings, SpoolSource
+from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
-from sam_pipeline.consumer.sources.stomp.session import (
-    IsLastAttempt,
-    Subscription,
-    Terms,
-    never_last,
-)
-from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings, StompSource
+from sam_pipeline.consumer.sources.stomp.session import Address, StompSettings, Subscription
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.net.broker import LISTEN, SPOOL, Broker
 from sam_pipeline.schema.net.tls import tls_context
@@ -38,26 +33,26 @@ def make_sources(
     state: State,
     listeners: Listeners,
     credentials: Credentials,
-    is_last_attempt: IsLastAttempt = never_last,
+    is_last_attempt: Callable[[str, str], bool],
 ) -> list[Source]:
     """One source per configured broker, in the order of the configuration."""
-    name = config.process_name
     signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days), state.now)
     owners: dict[Address, str] = {}
     sources: list[Source] = []
     for broker in config.brokers:
         if broker.kind == SPOOL:
-            settings = spool_settings(config, name, broker, signatures)
-            settings = replace(settings, full_sources=state.full_sources)
-            sources.append(SpoolSource(broker, settings))
+            sources.append(SpoolSource(broker, config, signatures, state.full_sources))
         elif broker.kind == LISTEN:
             sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
-            network = stomp_settings(config, name, broker, state.out_of_use)
-            terms = replace(network.terms, signatures=signatures, is_last_attempt=is_last_attempt)
-            records, pause = BrokerRecords(config, broker), partial(state.pause_of, str(broker))
-            network = replace(network, terms=terms, records=records, pause=pause)
-            sources.append(StompSource(broker, network, owners=owners))
+            settings = replace(
+                stomp_settings(config, config.process_name, broker, state.out_of_use),
+                signatures=signatures,
+                is_last_attempt=is_last_attempt,
+                records=BrokerRecords(config, broker),
+                pause=partial(state.pause_of, str(broker)),
+            )
+            sources.append(StompSource(broker, settings, owners=owners))
     return sources
 
 
@@ -76,30 +71,9 @@ def _door(
     if allowed < wanted:
         text = "%s: the hard limit on open files allows %s, not max_connections = %d"
         logger.warning(text, broker, plural(allowed, "connection"), wanted)
-    settings = DoorSettings(
-        config.door.replace(max_connections=allowed),
-        config.max_message_bytes,
-        config.buffer_bytes,
-        listeners,
-        credentials,
-        signatures,
-        config.stamps,
-    )
+    config = config.replace(door=config.door.replace(max_connections=allowed))
+    settings = DoorSettings(config, listeners, credentials, signatures)
     return HttpSource(broker, settings, state)
-
-
-def spool_settings(
-    config: ConsumerConfig, name: str, broker: Broker, signatures: SignatureCheck
-) -> SpoolSettings:
-    """The settings for a spool that a process of this name reads."""
-    return SpoolSettings(
-        name,
-        config.state_directory,
-        config.max_message_bytes,
-        config.stamp_of(broker),
-        config.relay_accounts,
-        signatures,
-    )
 
 
 def stomp_settings(
@@ -125,10 +99,8 @@ def stomp_settings(
         proxy=proxy if target.has_proxy() else None,
         tls_files=files,
         tls_context=LastGood(f"TLS files for {broker}", partial(tls_context, files), show),
-        terms=Terms(
-            heart_beat_s=config.heart_beat_s,
-            max_message_bytes=config.max_message_bytes,
-            vouches=str(broker) in config.vouching_brokers,
-            relays=config.relay_users,
-        ),
+        heart_beat_s=config.heart_beat_s,
+        max_message_bytes=config.max_message_bytes,
+        vouches=str(broker) in config.vouching_brokers,
+        relays=config.relay_users,
     )

@@ -6,15 +6,16 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.core.recovery import HintFile
 from sam_pipeline.consumer.core.source import Delays, growing_delays
 from sam_pipeline.consumer.errors import SourceTaken
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.identity.identity import (
@@ -25,7 +26,6 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.headers import without_claims
 from sam_pipeline.schema.messages.message import KEY_NAME, Message
 from sam_pipeline.schema.messages.refused import MARKS
@@ -44,24 +44,6 @@ PURGE_S = 60.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SpoolSettings:
-    """How a spool is read."""
-
-    consumer: str
-    """The name under which elements are claimed."""
-    state: Path
-    """The directory of the claims."""
-    max_body_bytes: int
-    """A message above this size is delivered in part, marked as refused."""
-    stamp: Stamp = field(default_factory=Stamp)
-    relays: Collection[int] = ()
-    """The accounts of relays, which have established the identities in their elements."""
-    signatures: SignatureCheck = field(default_factory=SignatureCheck)
-    full_sources: Mapping[str, str] = field(default_factory=dict)
-    """As in State: a source in it is left alone, as its messages have no room."""
-
-
 class SpoolSource:
     """The queue of one `spool:///` URL; of several readers, each element goes to only one.
 
@@ -73,10 +55,21 @@ class SpoolSource:
     batch_size = NO_LIMIT
 
     def __init__(
-        self, broker: Broker, settings: SpoolSettings, delays: Delays = growing_delays
+        self,
+        broker: Broker,
+        config: ConsumerConfig,
+        signatures: SignatureCheck,
+        full_sources: Mapping[str, str] = MappingProxyType({}),
+        delays: Delays = growing_delays,
     ) -> None:
+        """`full_sources`: as in State; a source in it is left alone."""
         self.name = self.broker = str(broker)
-        self._settings = settings
+        self._config = config
+        self._signatures = signatures
+        self._full_sources = full_sources
+        self._stamp = config.stamp_of(broker)
+        self._relays = config.relay_accounts
+        """The accounts of relays, which have established the identities in their elements."""
         self._queue = DirectoryQueue(
             broker.path, broker.shared, lambda name, error: self._blocked.update({name: error})
         )
@@ -93,14 +86,14 @@ class SpoolSource:
         self._purge_at = 0.0
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        settings = self._settings
-        claims = Claims(settings.state, settings.consumer, str(self._queue.path))
+        config = self._config
+        claims = Claims(config.state_directory, config.process_name, str(self._queue.path))
         self._to_unlock = claims.left_behind()
         delays, retry_at = self._delays(), 0.0
         try:
             while not stop.is_set():
                 # Reading a spool often loses nothing, so only a lack of room stops it.
-                if reason := settings.full_sources.get(self.name):
+                if reason := self._full_sources.get(self.name):
                     self._problem = reason
                     self._release(claims)
                     stop.wait(ROOM_S)
@@ -194,7 +187,7 @@ class SpoolSource:
         if not locked:  # another reader has locked or removed it
             return
         try:
-            message, author = read_limited(self._queue, name, self._settings.max_body_bytes)
+            message, author = read_limited(self._queue, name, self._config.max_message_bytes)
         except DamagedElement as error:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
@@ -215,14 +208,14 @@ class SpoolSource:
 
     def _received(self, message: Message, author: int | None, inbox: Inbox) -> Message:
         """An element with its identity, its author or what a relay has established, and class."""
-        claimed = message.headers.get(IDENTITY, "") if author in self._settings.relays else ""
+        claimed = message.headers.get(IDENTITY, "") if author in self._relays else ""
         # The reader of this element may have set a mark; a forged one harms only its sender.
         message = without_claims(message, keep=MARKS)
         own = ANONYMOUS if author is None else uid_identity(author)
         message = with_identity(message, established_identity(claimed, own))
         if KEY_NAME in message.headers:  # it says everything itself
-            return self._settings.signatures.checked(message, inbox)
-        return self._settings.stamp.stamped(message)
+            return self._signatures.checked(message, inbox)
+        return self._stamp.stamped(message)
 
     def _release(self, claims: Claims) -> None:
         """Unlock elements that were never acked; others stay claimed until they can be."""
@@ -258,7 +251,7 @@ class SpoolSource:
             logger.warning("%s", error)
 
 
-class Claims:
+class Claims(HintFile):
     """The list, on disk, of the elements that this consumer has locked.
 
     A lock in a directory queue does not name its owner and becomes stale only after ten minutes.
@@ -268,9 +261,9 @@ class Claims:
 
     def __init__(self, directory: Path, consumer: str, spool: str) -> None:
         digest = hashlib.sha256(f"{consumer}\0{spool}".encode()).hexdigest()[:16]
-        self._file = HintFile(directory / f"consume-{digest}.claims")
-        if not flock_at_once(self._file.descriptor):
-            self._file.close()
+        super().__init__(directory / f"consume-{digest}.claims")
+        if not flock_at_once(self.descriptor):
+            self.close()
             raise SourceTaken(f"another sam-consume named {consumer!r} reads {spool}")
         self.any = True
         """Whether there may be claims; an earlier process may have left some."""
@@ -278,7 +271,7 @@ class Claims:
     def left_behind(self) -> set[str]:
         """The elements that an earlier process claimed and may still have locked."""
         names: set[str] = set()
-        for line in self._file.read().decode("ascii", "replace").splitlines():
+        for line in self.read().decode("ascii", "replace").splitlines():
             if line.startswith("-"):
                 names.discard(line[1:])
             else:
@@ -288,19 +281,16 @@ class Claims:
     def add(self, name: str) -> None:
         """Claim an element before it is locked, so that a kill leaves no lock without a claim."""
         self.any = True
-        self._file.append(f"{name}\n".encode("ascii"))
+        self.append(f"{name}\n".encode("ascii"))
 
     def withdraw(self, name: str) -> None:
         """Another reader has the lock."""
-        self._file.append(f"-{name}\n".encode("ascii"))
+        self.append(f"-{name}\n".encode("ascii"))
 
     def keep(self, names: Iterable[str]) -> None:
         """Forget the history: only these elements are claimed."""
-        self._file.replace("".join(f"{name}\n" for name in names).encode("ascii"))
+        self.replace("".join(f"{name}\n" for name in names).encode("ascii"))
 
     def clear(self) -> None:
         self.any = False
-        self._file.replace(b"")
-
-    def close(self) -> None:
-        self._file.close()
+        self.replace(b"")

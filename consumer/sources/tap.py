@@ -14,14 +14,13 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session
 from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.errors import SourceUnreachable, SubscriptionRefused
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.tables import SubscriptionConfig
-from sam_pipeline.consumer.sources.make import spool_settings, stomp_settings
+from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import POLL_S, SpoolSource
 from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, subscribe_headers
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Subscription
-from sam_pipeline.consumer.sources.stomp.source import Address, StompSource
+from sam_pipeline.consumer.sources.stomp.session import Address, ConsumingSession, Subscription
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.messages.destination import QUEUES, forwarding_destination
@@ -115,10 +114,8 @@ def passing(
                 return
 
 
-def make_taps(
-    config: ConsumerConfig, policy: Policy | None, destinations: Sequence[SubscriptionConfig] = ()
-) -> list[Source]:
-    """One source per configured broker; `destinations` are read instead of those configured.
+def make_taps(config: ConsumerConfig, policy: Policy | None) -> list[Source]:
+    """One source per configured broker.
 
     An HTTP door has none: nobody but the daemon itself sees the messages that it receives.
     """
@@ -132,22 +129,15 @@ def make_taps(
             text = "%s is left out: only the daemon sees the messages that it receives over HTTP"
             logger.warning(text, broker)
         elif broker.kind == SPOOL:
-            taps.append(SpoolTap(broker, spool_settings(config, client_id, broker, signatures)))
+            taps.append(SpoolTap(broker, config, signatures))
         else:
-            settings = stomp_settings(config, client_id, broker)
-            terms = replace(
-                settings.terms,
+            settings = replace(
+                stomp_settings(config, client_id, broker),
+                consumer=client_id,
+                session=TapSession,
                 signatures=signatures,
                 is_last_attempt=lambda broker, message_id: True,
             )
-            settings = replace(settings, consumer=client_id, session=TapSession, terms=terms)
-            if destinations:
-                headers = config.target_of(broker).headers
-                wanted = (
-                    Subscription(item.destination, item.stamp, headers=headers)
-                    for item in destinations
-                )
-                settings = replace(settings, subscriptions=tuple(wanted))
             taps.append(StompSource(broker, settings, owners=owners))
     return taps
 
@@ -190,7 +180,7 @@ class SpoolTap(SpoolSource):
             if stop.wait(POLL_S):
                 return False
         try:
-            message, author = read_limited(self._queue, name, self._settings.max_body_bytes)
+            message, author = read_limited(self._queue, name, self._config.max_message_bytes)
         except SpoolError as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # else a consumer was faster
                 logger.warning("spool %s: %s", self.name, error, extra={"broker": self.name})

@@ -18,7 +18,7 @@ from urllib.parse import quote_plus
 from sam_pipeline.consumer.core.inbox import DATABASE, BatchRule, Inbox, MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
-from sam_pipeline.consumer.settings.tables import DoorConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.door.access import Access, Credentials, DoorSettings
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
 from sam_pipeline.consumer.sources.door.intake import Intake
@@ -97,7 +97,10 @@ class _Door:
         self._inbox = Inbox(1000)
         state = State()
         state.can_commit()
-        settings = DoorSettings(DoorConfig(), MAX_BODY_BYTES, 100 * MAX_BODY_BYTES, Listeners())
+        config = ConsumerConfig(
+            max_message_bytes=MAX_BODY_BYTES, buffer_bytes=100 * MAX_BODY_BYTES
+        )
+        settings = DoorSettings(config, Listeners())
         access = Access(Credentials(), None, admits_anonymous=True)
         self._intake = Intake(self, self._inbox, settings, state, access)
         self._requests = Requests(self._intake, access, state)

@@ -7,7 +7,7 @@ import sys
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.process.listening import Listeners, is_of_a_page, is_rebound
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.answers import (
     FORBIDDEN,
     TOO_MANY,
@@ -36,7 +35,6 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
 from sam_pipeline.schema.identity.tokens import Tokens, load_tokens
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.certificate import is_proxy, subject_in
 from sam_pipeline.schema.net.tls import server_context
@@ -70,15 +68,13 @@ LONGEST_REFUSAL = 200
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Access:
     """Identifies the senders of one door."""
 
-    def __init__(
-        self, credentials: Credentials, policy: Policy | None, admits_anonymous: bool
-    ) -> None:
-        self._credentials = credentials
-        self._policy = policy
-        self._admits_anonymous = admits_anonymous
+    credentials: Credentials
+    policy: Policy | None
+    admits_anonymous: bool
 
     def identity_of(self, request: web.BaseRequest, token: str = "") -> str:
         """The identity of the sender of a request; raises HttpProblem if that is not enough.
@@ -93,7 +89,7 @@ class Access:
         if certificate and _is_proxy(certificate):
             chain = verified_chain(secured)
             depth = next(number for number, one in enumerate(chain) if not is_proxy(one))
-            if depth > (limit := self._credentials.proxy_depth):
+            if depth > (limit := self.credentials.proxy_depth):
                 raise unauthorized(
                     f"{depth} X.509 proxies in a row; the limit is {limit} (proxy_depth)"
                 )
@@ -115,24 +111,22 @@ class Access:
         Raises:
             HttpProblem: the token is unknown, or the door requires an identity and gets none.
         """
-        if authorization and self._credentials.tokens is not None:
-            return self.identity_of_token(*_name_and_token(authorization))
+        tokens = self.credentials.tokens
+        if authorization and tokens is not None:
+            name, token = _name_and_token(authorization)
+            known = tokens.name_of(token)
+            if known is None or name not in (None, known):
+                raise unauthorized("unknown token, or the token of another user")
+            return token_identity(known)
         subject = _subject(certificate) if certificate else None
         if subject:
             return certificate_identity(subject)
-        if self._admits_anonymous:
+        if self.admits_anonymous:
             return ANONYMOUS
-        ways = ["a token"] if self._credentials.tokens is not None else []
-        if self._credentials.asks_for_certificates:
+        ways = ["a token"] if tokens is not None else []
+        if self.credentials.asks_for_certificates:
             ways.append("a client certificate with a readable subject")
         raise unauthorized(f"the door requires {' or '.join(ways)}")
-
-    def identity_of_token(self, name: str | None, token: str) -> str:
-        """The identity of a token, which must have the name if one is given; raises HttpProblem."""
-        known = self._credentials.tokens.name_of(token) if self._credentials.tokens else None
-        if known is None or name not in (None, known):
-            raise unauthorized("unknown token, or the token of another user")
-        return token_identity(known)
 
     def require_permission(self, message: Message, inbox: Inbox) -> None:
         """Raises HttpProblem if the policy refuses whatever its sender says in this class.
@@ -140,10 +134,9 @@ class Access:
         A refused message is counted for the publisher, or the identity that has none.
         """
         identity, message_class = identity_of(message), message.headers.get(CLASS, "")
-        policy = self._policy
-        if policy is None or not policy.enforces:
+        if self.policy is None or not self.policy.enforces:
             return
-        publisher = policy.publisher_of(identity)
+        publisher = self.policy.publisher_of(identity)
         if publisher and folded(message_class) == folded(CHECK_CLASS):
             return
         if reason := refusal_of_class(publisher, message_class, datetime.now(UTC).date()):
@@ -194,14 +187,10 @@ class Credentials:
 class DoorSettings:
     """What all doors of a consumer share."""
 
-    config: DoorConfig
-    max_message_bytes: int
-    buffer_bytes: int
+    config: ConsumerConfig
     listeners: Listeners
     credentials: Credentials = field(default_factory=Credentials)
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
-    stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    """By destination, the headers for messages that lack them."""
 
 
 def load_credentials(config: ConsumerConfig) -> Credentials:

@@ -47,6 +47,7 @@ class Intake:
         state: State,
         access: Access,
     ) -> None:
+        self.max_message_bytes = settings.config.max_message_bytes
         self.waiting: dict[Waiting, float] = {}
         """When each was delivered, in order."""
         self.reading_bytes = 0
@@ -56,14 +57,12 @@ class Intake:
         """The messages that are put into the inbox at the next turn of the event loop."""
         self._session = session
         self._inbox = inbox
-        self._settings = settings
+        self._config = settings.config
+        self._stamps = settings.config.stamps
+        self._signatures = settings.signatures
         self._state = state
         self._access = access
         self._rates = RateLimits()
-
-    @property
-    def max_message_bytes(self) -> int:
-        return self._settings.max_message_bytes
 
     @property
     def batch_size(self) -> int:
@@ -83,20 +82,20 @@ class Intake:
         has_room = self._inbox.has_room_behind(len(self._arriving))
         # A backlog at a broker fills the inbox while it lasts: senders can add as many messages.
         has_room = has_room or len(self.waiting) < self._inbox.max_messages
-        if mine < used > self._settings.buffer_bytes or not has_room:
+        if mine < used > self._config.buffer_bytes or not has_room:
             raise _full()
 
     def reserve(self, count: int, mine: int) -> None:
         """Count bytes as being read; raises HttpProblem if those of all bodies are too many."""
         self.reading_bytes += count
-        if mine < self.reading_bytes > self._settings.buffer_bytes:
+        if mine < self.reading_bytes > self._config.buffer_bytes:
             raise _full()
 
     def admit(self, identity: str, address: str, mine: int = 0) -> None:
         """A sender makes a request; raises HttpProblem if it has to wait."""
         self.require_room(mine)
         self._require_no_pause(identity)
-        limit = self._settings.config.requests_per_minute
+        limit = self._config.door.requests_per_minute
         client = address if identity == ANONYMOUS else identity
         if wait_s := self._rates.admit(client, limit, time.monotonic()):
             text = f"{client} exceeds its limit of {limit} requests per minute"
@@ -119,24 +118,33 @@ class Intake:
             except HttpProblem as problem:
                 if problem.status != TOO_MANY or not mine:
                     raise
-            await asyncio.wait([mine[0]], timeout=self._settings.config.answer_timeout_s)
+            await asyncio.wait([mine[0]], timeout=self._config.door.answer_timeout_s)
 
     def deliver(self, messages: Sequence[Message], identity: str) -> list[Waiting]:
-        """Put messages of this sender into the inbox.
+        """Put messages of this sender into the inbox, like other sources: verified or stamped.
 
         Raises:
             HttpProblem: the inbox is full, or the sender may not send one of them.
         """
         self.require_room()
-        messages = [self._arrived(message, identity) for message in messages]
+        arrived: list[Message] = []
+        for message in messages:
+            message = with_identity(without_claims(message), identity)
+            if KEY_NAME in message.headers:  # it says everything itself
+                message = self._signatures.checked(message, self._inbox)
+            elif stamp := self._stamps.get(message.headers.get(DESTINATION, "")):
+                message = stamp.stamped(message)
+            self._access.require_permission(message, self._inbox)
+            self._require_no_pause(identity_of(message))
+            arrived.append(message)
         loop, now = asyncio.get_running_loop(), time.monotonic()
-        waiting: list[Waiting] = [loop.create_future() for _ in messages]
+        waiting: list[Waiting] = [loop.create_future() for _ in arrived]
         self.waiting |= dict.fromkeys(waiting, now)
         if not self._arriving:
             loop.call_soon(self._put)
         self._arriving += [
             Delivery(message, self._session, token)
-            for message, token in zip(messages, waiting, strict=True)
+            for message, token in zip(arrived, waiting, strict=True)
         ]
         return waiting
 
@@ -158,7 +166,7 @@ class Intake:
         """Answer who waits for too long, or for a sink that is away; it may store them later."""
         if self._state.waiting_since is not None:
             self._give_up(list(self.waiting), _away())
-        timeout_s = self._settings.config.answer_timeout_s
+        timeout_s = self._config.door.answer_timeout_s
         since = time.monotonic() - timeout_s
         late = list(takewhile(lambda waiting: self.waiting[waiting] <= since, self.waiting))
         text = f"not stored within {timeout_s:g} s: send it again, with the same id"
@@ -168,21 +176,6 @@ class Intake:
         """Take no more messages."""
         self.stopping = True
         self._give_up(list(self.waiting), _stopped())
-
-    def _arrived(self, message: Message, identity: str) -> Message:
-        """The message as the other sources deliver it: identified, and verified or stamped.
-
-        Raises:
-            HttpProblem: its sender may not send it.
-        """
-        message = with_identity(without_claims(message), identity)
-        if KEY_NAME in message.headers:  # it says everything itself
-            message = self._settings.signatures.checked(message, self._inbox)
-        elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):
-            message = stamp.stamped(message)
-        self._access.require_permission(message, self._inbox)
-        self._require_no_pause(identity_of(message))
-        return message
 
     def _require_no_pause(self, identity: str) -> None:
         """Raises HttpProblem if the publisher of this identity has exceeded its rate."""

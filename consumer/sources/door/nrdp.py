@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -22,7 +22,6 @@ from xml.sax.saxutils import escape
 
 from aiohttp import web
 
-from sam_pipeline.consumer.core.inbox import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     OK,
@@ -49,7 +48,9 @@ PRODUCT, VERSION = "nrdp", "2.0.3"
 MAX_QUOTED = 5
 """Bad results whose reasons are in an answer."""
 
-SUBMIT, HELLO, COMMAND = "submitcheck", "hello", "submitcmd"
+SUBMIT, COMMAND = "submitcheck", "submitcmd"
+HELLO = "hello"
+"""The command by which clients look for NRDP."""
 NO_DATA, TOO_MUCH_DATA, BAD_XML, BAD_JSON = "NO DATA", "TOO MUCH DATA", "BAD XML", "BAD JSON"
 NO_COMMAND, COMMANDS_DISABLED = "NO COMMAND", "COMMANDS DISABLED"
 NO_TOKEN, BAD_TOKEN = "NO TOKEN", "BAD TOKEN"
@@ -98,7 +99,7 @@ class NrdpRefusal(HttpProblem):
 async def post_results(exchange: Exchange) -> web.StreamResponse:
     """Answers once the results are stored, in the form of NRDP."""
     request = exchange.request
-    parameters: Mapping[str, str] = {}
+    parameters: Parameters = {}
     try:
         exchange.intake.require_room()
         content = await exchange.body.form(partial(_recognise, exchange))
@@ -110,7 +111,8 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
             ).items()
         }
         if parameters.get("cmd", "").lower() == HELLO:
-            return response_to(greeting(parameters))
+            response = {"status": 0, "message": "OK", "product": PRODUCT, "version": VERSION}
+            return response_to(_reply(OK, parameters, {"response": response}))
         identity = exchange.sender(parameters.get("token", ""))
         flavour = unquote(exchange.rest.strip("/"))
         messages = await asyncio.to_thread(submitted, parameters, flavour, datetime.now(UTC))
@@ -118,9 +120,12 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
         outcomes = await asyncio.gather(*waiting)
     except HttpProblem as problem:
         raise NrdpRefusal(parameters, problem) from None
-    results = sum(message.record_count or 0 for message in messages)
-    letters = [letter for outcome in outcomes for letter in outcome.letters]
-    return response_to(stored(parameters, results, letters))
+    output = f"{sum(message.record_count or 0 for message in messages)} checks processed"
+    if letters := [letter for outcome in outcomes for letter in outcome.letters]:
+        reasons = "; ".join(f"{letter.reason}: {letter.text}" for letter in letters[:MAX_QUOTED])
+        output += f"; dead letters: {reasons}"
+    result = {"status": 0, "message": "OK", "meta": {"output": output}}
+    return response_to(_reply(OK, parameters, {"result": result}))
 
 
 def _recognise(exchange: Exchange, form: bytes) -> bool:
@@ -174,22 +179,6 @@ def submitted(parameters: Parameters, flavour: str, now: datetime) -> list[Messa
         headers = {name: value for name, value in message.headers.items() if name != MESSAGE_ID}
         messages.append(Message(headers, message.body))
     return messages
-
-
-def stored(parameters: Parameters, results: int, letters: Sequence[UnloadedRecord]) -> Reply:
-    """The answer to results that are stored, the bad ones as dead letters."""
-    output = f"{results} checks processed"
-    if letters:
-        reasons = "; ".join(f"{letter.reason}: {letter.text}" for letter in letters[:MAX_QUOTED])
-        output += f"; dead letters: {reasons}"
-    result = {"status": 0, "message": "OK", "meta": {"output": output}}
-    return _reply(OK, parameters, {"result": result})
-
-
-def greeting(parameters: Parameters) -> Reply:
-    """The answer to `hello`, by which clients look for NRDP."""
-    response = {"status": 0, "message": "OK", "product": PRODUCT, "version": VERSION}
-    return _reply(OK, parameters, {"response": response})
 
 
 def _replaced(text: str) -> str:

@@ -198,15 +198,11 @@ class HttpSource:
         # One long body at a time: while it is read, it takes a multiple of its size.
         self._loop.set_default_executor(ThreadPoolExecutor(1, "long body"))
         settings = self._settings
-        access = Access(
-            settings.credentials,
-            settings.signatures.policy,
-            settings.config.admits_anonymous(self._address),
-        )
+        door, policy = settings.config.door, settings.signatures.policy
+        access = Access(settings.credentials, policy, door.admits_anonymous(self._address))
         intake = self._intake = Intake(self, inbox, settings, self._state, access)
         requests = Requests(intake, access, self._state)
-        limit = settings.config.max_connections
-        server = DoorServer(self.name, requests.response, limit, requests.count)
+        server = DoorServer(self.name, requests.response, door.max_connections, requests.count)
         entrances = await self._open(server, stop)
         while not stop.is_set():
             intake.look()

@@ -7,10 +7,9 @@ when a client that has subscribed to it unsubscribes, with the headers of a dura
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from sam_pipeline.consumer.errors import BrokerUnreachable, UnsubscribeRefused
@@ -18,16 +17,13 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     ARTEMIS,
     RABBITMQ,
     BrokerDialect,
-    dialect_of,
     subscribe_headers,
 )
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
-from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
-from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.session import Address, StompSettings
 from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.frame import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
 LOOK_UP_TIMEOUT_S = 15.0
@@ -93,7 +89,7 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
         del families[0]  # the other one leads to the same hosts
     for ip in families[0]:
         try:
-            yield _remove(made, partial(_opened, broker, (ip, broker.port), settings), ip)
+            yield _remove(made, broker, (ip, broker.port), settings)
         except SessionLost as loss:
             text = f"broker {broker}: {made.stored_in} is not deleted: {loss}"
             if any(sign in str(loss) for sign in READ_BY_OTHERS):
@@ -101,7 +97,20 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
             raise (UnsubscribeRefused if loss.by_error else BrokerUnreachable)(text) from loss
 
 
-def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str) -> Removal:
+def _remove(
+    made: MadeSubscription, broker: Broker, address: Address, settings: StompSettings
+) -> Removal:
+    def opened() -> tuple[StompSession, BrokerDialect]:
+        """A new session; waits until the broker has forgotten the one before."""
+        ends_at = time.monotonic() + FORGET_S
+        while True:
+            try:
+                return settings.open_session(broker, address, QUOTED_BYTES, ANSWER_S)
+            except SessionLost as loss:
+                if CLIENT_IN_USE not in str(loss) or time.monotonic() > ends_at:
+                    raise
+                time.sleep(RETRY_S)
+
     lost = None
     session, dialect = opened()
     with closing(session):
@@ -119,7 +128,7 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
             if not loss.by_error:
                 raise
             if _is_missing(loss):
-                return Removal(address, False, 0)
+                return Removal(address[0], False, 0)
     ends_at = time.monotonic() + FORGET_S
     while True:
         session, dialect = opened()
@@ -137,35 +146,13 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
                 if dialect.kind == RABBITMQ:  # it confirms in any case
                     session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
                     raise SessionLost("the broker confirmed, but did not delete it", by_error=True)
-                return Removal(address, True, lost)
+                return Removal(address[0], True, lost)
             except SessionLost as loss:
                 if _is_missing(loss):
-                    return Removal(address, dialect.kind == RABBITMQ, lost)
+                    return Removal(address[0], dialect.kind == RABBITMQ, lost)
                 if STILL_READ not in str(loss) or time.monotonic() > ends_at:
                     raise
         time.sleep(RETRY_S)
-
-
-class _Opened(NamedTuple):
-    session: StompSession
-    dialect: BrokerDialect
-
-
-def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opened:
-    """A new session; waits until the broker has forgotten the one before."""
-    login = settings.login(broker.user).headers()
-    ends_at = time.monotonic() + FORGET_S
-    while True:
-        channel = settings.open_channel(broker, address)
-        reader = FrameReader(max_body_bytes=QUOTED_BYTES, lenient=True)
-        session = StompSession(channel, reader.feed, RECEIVE_BYTES)
-        try:
-            return _Opened(session, dialect_of(session.log_in(login, _soon()).get("server", "")))
-        except SessionLost as loss:
-            session.drop()
-            if CLIENT_IN_USE not in str(loss) or time.monotonic() > ends_at:
-                raise
-            time.sleep(RETRY_S)
 
 
 def _headers(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:

@@ -14,9 +14,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
-from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES, Subscription
-from sam_pipeline.consumer.sources.stomp.source import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.dialects import subscribe_headers
+from sam_pipeline.consumer.sources.stomp.session import Address, StompSettings, Subscription
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
@@ -24,7 +23,6 @@ from sam_pipeline.schema.net.broker import Broker, Proxy
 from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp.frame import FrameReader
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
@@ -89,11 +87,9 @@ def _prove(
     destination = subscription.destination
     soon = partial(Deadline.after, ANSWER_S)
     try:
-        login = settings.login(broker.user).headers()
-        channel = settings.open_channel(broker, address)
-        reader = FrameReader(max_body_bytes=settings.terms.max_message_bytes, lenient=True)
-        with closing(StompSession(channel, reader.feed, RECEIVE_BYTES)) as session:
-            dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
+        max_bytes = settings.max_message_bytes
+        session, dialect = settings.open_session(broker, address, max_bytes, ANSWER_S)
+        with closing(session):
             limits.append(dialect.limit_of(subscription.headers))
             is_queue = destination.startswith(QUEUES)
             prefetch = 1 if is_queue else subscription.prefetch or dialect.prefetch
@@ -110,7 +106,7 @@ def _prove(
                 return "subscribed; messages in a queue are left to its consumers"
             message = _check_message()
             sent = {**message.headers, "destination": sent_to(destination)}
-            if settings.terms.vouches and not dialect.refuses_forged_user:
+            if settings.vouches and not dialect.refuses_forged_user:
                 sent[dialect.user_header] = FORGED_USER
             try:
                 session.ask("SEND", sent, soon(), message.body)

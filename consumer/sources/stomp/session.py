@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,12 +24,14 @@ from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.stomp.dialects import (
+    BrokerDialect,
     UnknownHeader,
     dialect_of,
     require_known,
     subscribe_headers,
 )
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,
@@ -45,12 +48,15 @@ from sam_pipeline.schema.messages.refused import (
     TOO_LARGE,
     mark_refused,
 )
-from sam_pipeline.schema.net.channel import Channel
+from sam_pipeline.schema.net.broker import Broker, Proxy, TlsFiles
+from sam_pipeline.schema.net.channel import Channel, error_text, open_connection
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import MAX_HEAD_BYTES, Fault, Frame, FrameReader, encode
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, NoAnswer, SessionLost, StompSession
+from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.records.normalise import Limits
 
+CONNECT_S = 5.0
 REPLY_S = 15.0
 """The time limit for a broker to answer, or to read what we send."""
 LAST_READ_S = 0.5
@@ -82,6 +88,8 @@ LONGEST_KEY = 255
 MAX_MESSAGE_BYTES = Limits().max_message_bytes
 """By default."""
 
+Address = tuple[str, int]
+
 _NOT_SUBSCRIBED = Stamp()
 _NO_TOKEN = ("", "")
 """The token of a message without an ack id; acks are cumulative, so the next message acks it."""
@@ -92,21 +100,6 @@ SESSION_HEADERS = (
     *("ack", "content-length", "message-id", "receipt", "redelivered", "subscription"),
     "transaction",
 )
-
-
-@dataclass(frozen=True)
-class Login:
-    """The headers of CONNECT; the durable subscriptions belong to the `client_id`."""
-
-    client_id: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    vhost: str = VIRTUAL_HOST
-
-    def headers(self) -> dict[str, str | None]:
-        """The headers of CONNECT; None stands for an absent one."""
-        login = {"login": self.user, "passcode": self.password}
-        return {"client-id": self.client_id, "host": self.vhost, **login}
 
 
 class Subscription(NamedTuple):
@@ -122,34 +115,6 @@ class Subscription(NamedTuple):
     prefetch: int | None = None
     shared: bool = False
     headers: Mapping[str, str] = MappingProxyType({})
-
-
-IsLastAttempt = Callable[[str, str], bool]
-"""Called with broker and message id of a frame that could not be read, in any thread."""
-
-
-def never_last(broker: str, message_id: str) -> bool:
-    """Attempts are not counted."""
-    return False
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The terms on which a session takes messages from its broker.
-
-    `vouches`: the broker is trusted to name the user who sent a message. `relays`: the identities
-    of users whose messages have identities to keep. `is_last_attempt`: whether a frame that could
-    not be read is now delivered as far as it is known.
-    """
-
-    reply_s: float = REPLY_S
-    heart_beat_s: float = 10.0
-    max_message_bytes: int = MAX_MESSAGE_BYTES
-    """A larger body is skipped while it arrives."""
-    vouches: bool = False
-    relays: Collection[str] = ()
-    signatures: SignatureCheck = field(default_factory=SignatureCheck)
-    is_last_attempt: IsLastAttempt = never_last
 
 
 class ConsumingSession:
@@ -169,12 +134,18 @@ class ConsumingSession:
     """A descriptor, once the login has succeeded."""
 
     def __init__(
-        self, channel: Channel, broker: str, inbox: Inbox, login: Login, terms: Terms
+        self,
+        channel: Channel,
+        broker: str,
+        inbox: Inbox,
+        login: Mapping[str, str | None],
+        settings: StompSettings,
     ) -> None:
-        self._reader = FrameReader(max_body_bytes=terms.max_message_bytes, lenient=True)
+        """`login`: the headers of CONNECT, as of `StompSettings.login`."""
+        self._reader = FrameReader(max_body_bytes=settings.max_message_bytes, lenient=True)
         self._channel = channel
         self._session = StompSession(channel, self._reader.feed, RECEIVE_BYTES, self._take)
-        self._terms = terms
+        self._settings = settings
         self._question = b""
         """What the broker was asked in the middle of a frame that may have ended."""
         self._tail = b""
@@ -196,12 +167,12 @@ class ConsumingSession:
         """When each subscription began or last delivered a message."""
         self._sent_at = self._heard_at = time.monotonic()
         try:
-            heart_beat_ms = int(terms.heart_beat_s * 1000)
-            headers = {**login.headers(), "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
+            heart_beat_ms = int(settings.heart_beat_s * 1000)
+            headers = {**login, "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
             answer = self._session.log_in(headers, self._soon())
             self._dialect = dialect_of(answer.get("server", ""))
             self._ack_id = self._dialect.ack_id
-            self._user_header = self._dialect.user_header if terms.vouches else ""
+            self._user_header = self._dialect.user_header if settings.vouches else ""
             if self._dialect.length_may_lie:
                 self._reader.be_wary()
         except BaseException:
@@ -348,7 +319,7 @@ class ConsumingSession:
         ready.poll(timeout_s * 1000)
 
     def _soon(self) -> Deadline:
-        return Deadline.after(self._terms.reply_s)
+        return Deadline.after(self._settings.reply_s)
 
     def _take(self, data: bytes, messages: list[Frame | Fault]) -> None:
         """Called with all that was read at once, and the messages in it."""
@@ -402,7 +373,7 @@ class ConsumingSession:
             fault = fault._replace(command=cut.command, headers=cut.headers, body=body)
         if fault.command == "MESSAGE" and fault.headers.get(self._ack_id):
             message_id = fault.headers.get("message-id", "")[:LONGEST_KEY]
-            if self._terms.is_last_attempt(self.broker, message_id):
+            if self._settings.is_last_attempt(self.broker, message_id):
                 messages.append(fault)
 
     def _deliver(self, messages: Sequence[Frame | Fault]) -> None:
@@ -427,7 +398,7 @@ class ConsumingSession:
                 user = headers.get(self._user_header)
                 if user and user.isprintable():
                     identity = broker_identity(self.broker, user)
-                    if identity in self._terms.relays:
+                    if identity in self._settings.relays:
                         identity = established_identity(claims.get(IDENTITY, ""), identity)
                         headers |= {name: claims[name] for name in MARKS if name in claims}
                     if identity != ANONYMOUS:
@@ -443,7 +414,7 @@ class ConsumingSession:
         if signed:
             unchecked = [deliveries[at].message for at in signed]
             for at, message in zip(
-                signed, self._terms.signatures.all_checked(unchecked, self._inbox), strict=True
+                signed, self._settings.signatures.all_checked(unchecked, self._inbox), strict=True
             ):
                 deliveries[at] = deliveries[at]._replace(message=message)
         self._delivered += len(deliveries)
@@ -480,6 +451,81 @@ class ConsumingSession:
                 session.receive(Deadline.after(LAST_READ_S))
             raise session.lose(session.send_failure)
         self._sent_at = time.monotonic()
+
+
+@dataclass(frozen=True)
+class StompSettings:
+    """The settings of a consumer for a network broker."""
+
+    consumer: str
+    subscriptions: tuple[Subscription, ...] = ()
+    client_id: str = ""
+    """Distinguishes the processes of one consumer; by default its name."""
+    user: str = ""
+    password: Callable[[], str | None] = lambda: None
+    """Called for each connection, since passwords change while the daemon runs."""
+    vhost: str = VIRTUAL_HOST
+    proxy: Callable[[], Proxy | None] | None = None
+    """The HTTP proxy for each connection, with its password; None for direct connections."""
+    tls_files: TlsFiles = field(default_factory=TlsFiles)
+    tls_context: Callable[[], SSLContext] | None = None
+    """How to get the context of these files, if not simply by reading them."""
+    reply_s: float = REPLY_S
+    heart_beat_s: float = 10.0
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """A larger body is skipped while it arrives."""
+    vouches: bool = False
+    """Whether the broker is trusted to name the user who sent a message."""
+    relays: Collection[str] = ()
+    """The identities of users whose messages have identities to keep."""
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    is_last_attempt: Callable[[str, str], bool] = lambda broker, message_id: False
+    """Called in any thread for a frame that could not be read: whether to deliver what is known."""
+    records: BrokerRecords | None = None
+    """Remembers the subscriptions that are made at the broker."""
+    pause: Callable[[], str] = lambda: ""
+    """Why messages can't be stored at present; empty if they can."""
+    session: type[ConsumingSession] = ConsumingSession
+
+    def login(self, user: str | None) -> dict[str, str | None]:
+        """The headers of CONNECT for a broker whose URL has this user; None for an absent one.
+
+        The durable subscriptions belong to the client-id. Raises SessionLost.
+        """
+        try:
+            password = self.password()
+        except ConfigError as error:
+            raise SessionLost(str(error)) from error
+        login = {"login": user or self.user or None, "passcode": password}
+        return {"client-id": self.client_id or self.consumer, "host": self.vhost, **login}
+
+    def open_channel(self, broker: Broker, address: Address) -> Channel:
+        """A new connection, with TLS if the URL of the broker says so; raises SessionLost.
+
+        Through a proxy, which resolves the name of the broker, the address has no effect.
+        """
+        try:
+            proxy = self.proxy() if self.proxy else None
+            channel = open_connection(broker, address, proxy, Deadline.after(CONNECT_S))
+            if broker.tls:
+                channel = secure(channel, broker, self.tls_files, self.tls_context)
+            return channel
+        except (OSError, ConfigError) as error:
+            raise SessionLost(error_text(error)) from error
+
+    def open_session(
+        self, broker: Broker, address: Address, max_body_bytes: int, timeout_s: float
+    ) -> tuple[StompSession, BrokerDialect]:
+        """A session that is logged in, for a command that asks the broker; raises SessionLost."""
+        login = self.login(broker.user)
+        reader = FrameReader(max_body_bytes=max_body_bytes, lenient=True)
+        session = StompSession(self.open_channel(broker, address), reader.feed, RECEIVE_BYTES)
+        try:
+            answer = session.log_in(login, Deadline.after(timeout_s))
+            return session, dialect_of(answer.get("server", ""))
+        except SessionLost:
+            session.drop()
+            raise
 
 
 def refused(message: Message, fault: Fault) -> Message:

@@ -7,27 +7,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from ssl import SSLContext
 
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Delays, growing_delays, start_worker
 from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
-from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription, Terms
-from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker import Broker, Proxy, TlsFiles
-from sam_pipeline.schema.net.channel import (
-    Channel,
-    Resolver,
-    by_family,
-    error_text,
-    open_connection,
-)
+from sam_pipeline.consumer.sources.stomp.session import Address, ConsumingSession, StompSettings
+from sam_pipeline.schema.net.broker import Broker
+from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, SessionLost
-from sam_pipeline.schema.net.tls import secure
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 LOOK_UP_EVERY_S = 10.0
 """How often the name is looked up to find new addresses."""
@@ -38,7 +27,6 @@ LOOK_UP_TIMEOUT_S = 3.0
 LINK_END_S = 5.0
 """The time limit for a link to end."""
 
-CONNECT_S = 5.0
 LIVED_S = 60.0
 """A session that lasted as long worked: the next one follows soon, not after a growing delay."""
 RETRY_REFUSED_S = 300.0
@@ -47,7 +35,6 @@ RETRY_REFUSED_S = 300.0
 LEFT_ALONE_S = 0.2
 """How often a link that leaves its broker alone looks whether messages can be stored."""
 
-Address = tuple[str, int]
 Resolve = Callable[[str, int], Sequence[Address]]
 
 logger = logging.getLogger(__name__)
@@ -152,55 +139,6 @@ class StompSource:
         return [address for address in addresses if address[0] in chosen]
 
 
-@dataclass(frozen=True)
-class StompSettings:
-    """The settings of a consumer for a network broker."""
-
-    consumer: str
-    subscriptions: tuple[Subscription, ...]
-    client_id: str = ""
-    """Distinguishes the processes of one consumer; by default its name."""
-    user: str = ""
-    password: Callable[[], str | None] = lambda: None
-    """Called for each connection, since passwords change while the daemon runs."""
-    vhost: str = VIRTUAL_HOST
-    proxy: Callable[[], Proxy | None] | None = None
-    """The HTTP proxy, with its password, for each connection; None if the broker is reached
-    directly."""
-    tls_files: TlsFiles = field(default_factory=TlsFiles)
-    tls_context: Callable[[], SSLContext] | None = None
-    """How to get the context of these files, if not simply by reading them."""
-    terms: Terms = field(default_factory=Terms)
-    records: BrokerRecords | None = None
-    """Remembers the subscriptions that are made at the broker."""
-    pause: Callable[[], str] = lambda: ""
-    """Why messages can't be stored at present; empty if they can."""
-    session: type[ConsumingSession] = ConsumingSession
-
-    def login(self, user: str | None) -> Login:
-        """The login for a broker whose URL has this user; raises SessionLost."""
-        try:
-            password = self.password()
-        except ConfigError as error:
-            raise SessionLost(str(error)) from error
-        client_id = self.client_id or self.consumer
-        return Login(client_id, user or self.user or None, password, self.vhost)
-
-    def open_channel(self, broker: Broker, address: Address) -> Channel:
-        """A new connection, with TLS if the URL of the broker says so; raises SessionLost.
-
-        Through a proxy, which resolves the name of the broker, the address has no effect.
-        """
-        try:
-            proxy = self.proxy() if self.proxy else None
-            channel = open_connection(broker, address, proxy, Deadline.after(CONNECT_S))
-            if broker.tls:
-                channel = secure(channel, broker, self.tls_files, self.tls_context)
-            return channel
-        except (OSError, ConfigError) as error:
-            raise SessionLost(error_text(error)) from error
-
-
 class StompLink:
     """The sessions with one address of a broker, one after another.
 
@@ -287,7 +225,7 @@ class StompLink:
         self.is_unreachable = True
         channel = settings.open_channel(broker, self._address)
         self.is_unreachable = False
-        session = settings.session(channel, str(broker), inbox, login, settings.terms)
+        session = settings.session(channel, str(broker), inbox, login, settings)
         try:
             everything = settings.subscriptions
             not_refused = [item for item in everything if item.destination not in self._refused]

@@ -26,6 +26,7 @@ from sam_pipeline.consumer.core.inbox import (
 from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.tables import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Credentials, DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
@@ -110,12 +111,12 @@ def open_door(inbox: Inbox | None = None, **settings: Any) -> Iterator[OpenDoor]
     inbox = Inbox(1000) if inbox is None else inbox
     state = State()
     state.can_commit()
-    max_bytes = settings.pop("max_message_bytes", 100_000)
-    buffer_bytes = settings.pop("buffer_bytes", 1_000_000)
+    limits = {"max_message_bytes": 100_000, "buffer_bytes": 1_000_000}
+    limits = {name: settings.pop(name, limit) for name, limit in limits.items()}
     credentials = settings.pop("credentials", Credentials())
     with closing(Listeners()) as listeners, ThreadPoolExecutor(16) as threads:
-        config = DoorConfig(**settings)
-        door_settings = DoorSettings(config, max_bytes, buffer_bytes, listeners, credentials)
+        config = ConsumerConfig(door=DoorConfig(**settings), **limits)
+        door_settings = DoorSettings(config, listeners, credentials)
         source = HttpSource(parse_broker(f"listen+http://{HOST}:{port}"), door_settings, state)
         with delivering([source], inbox):
             eventually(lambda: not source.missing())

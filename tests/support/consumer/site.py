@@ -19,7 +19,7 @@ from sqlalchemy import Row, text
 from sam_pipeline.consumer.core import loop
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Terms
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, StompSettings
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import connect
@@ -194,7 +194,8 @@ def sqlite_site(directory: Path) -> Site:
 def subscribe(server: StompServer, consumer: str, destination: str) -> None:
     """Subscribe like the first run of a consumer, so that the broker queues messages for it."""
     channel = connect(server.host, server.port, Deadline.after(WAIT_S))
-    session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer), Terms())
+    settings = StompSettings(consumer)
+    session = ConsumingSession(channel, server.url, Inbox(1), settings.login(None), settings)
     session.subscribe(consumer, [stomp_session.Subscription(destination, Stamp(), 1)])
     session.close()
 

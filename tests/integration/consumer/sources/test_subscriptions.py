@@ -19,8 +19,9 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
+from sam_pipeline.consumer.sources.stomp.session import StompSettings
 from sam_pipeline.consumer.sources.stomp.session import Subscription as OurSubscription
-from sam_pipeline.consumer.sources.stomp.source import StompSettings, StompSource
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker import parse_broker

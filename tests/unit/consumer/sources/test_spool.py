@@ -15,7 +15,10 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.errors import SourceTaken
-from sam_pipeline.consumer.sources.spool import Claims, SpoolSettings, SpoolSource
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.tables import SubscriptionConfig
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
+from sam_pipeline.consumer.sources.spool import Claims, SpoolSource
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,
@@ -24,7 +27,7 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.messages.counts import Counts
-from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker import Broker
 from sam_pipeline.schema.spool.disk import spool_error
@@ -41,12 +44,19 @@ class Scene:
         self.state = directory / "state"
         self.queue = DirectoryQueue(self.path)
         self.inbox = Inbox(capacity)
-        self.stamp = Stamp()
+        self.subscription: dict[str, Any] = {}
         self.relays: Collection[int] = ()
 
     def source(self) -> SpoolSource:
-        settings = SpoolSettings("site-a", self.state, 10_000, self.stamp, self.relays)
-        return SpoolSource(Broker("spool", path=str(self.path)), settings)
+        broker = Broker("spool", path=str(self.path))
+        config = ConsumerConfig(
+            name="site-a",
+            state_directory=self.state,
+            max_message_bytes=10_000,
+            trusted_relays=tuple(map(str, self.relays)),
+            subscription=(SubscriptionConfig(destination=str(broker), **self.subscription),),
+        )
+        return SpoolSource(broker, config, SignatureCheck())
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
@@ -255,14 +265,15 @@ def test_a_source_stops_even_if_the_inbox_is_full(tmp_path: Path) -> None:
 
 
 def test_an_element_without_headers_gets_those_of_the_subscription(scene: Scene) -> None:
-    scene.stamp = make_stamp("own", "nstream", {"a": "b"})
+    own = {"message_class": "own", "format": "nstream", "rename": {"a": "b"}}
+    scene.subscription = own
     scene.queue.add(Message({}, b"{}"))
     scene.queue.add(metric_message())
 
     with scene.delivering():
         plain, named = scene.take_messages(2)
 
-    assert plain.headers.items() > scene.stamp.headers.items()
+    assert plain.headers.items() > make_stamp("own", "nstream", {"a": "b"}).headers.items()
     assert named.message_class == "metricOutput"
 
 

@@ -19,17 +19,12 @@ from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.removal import remove
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.sources.stomp.session import (
-    ConsumingSession,
-    Login,
-    Subscription,
-    Terms,
-)
-from sam_pipeline.consumer.sources.stomp.source import (
     Address,
-    StompLink,
+    ConsumingSession,
     StompSettings,
-    StompSource,
+    Subscription,
 )
+from sam_pipeline.consumer.sources.stomp.source import StompLink, StompSource
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker import Broker, parse_broker
@@ -64,8 +59,8 @@ def inbox() -> Inbox:
 
 def logged_in(broker: FakeBroker, inbox: Inbox, **settings: Any) -> ConsumingSession:
     channel = connect(*broker.address, Deadline.after(SOON_S))
-    login = settings.pop("login", Login("site-a"))
-    return ConsumingSession(channel, AT, inbox, login, Terms(**settings))
+    with_login = StompSettings("site-a", **settings)
+    return ConsumingSession(channel, AT, inbox, with_login.login(None), with_login)
 
 
 @contextmanager
@@ -213,7 +208,7 @@ def test_a_failed_login_gives_the_reason(
         FakeBroker(**{"server": ACTIVEMQ, **faults}) as broker,
         pytest.raises(SessionLost) as caught,
     ):
-        logged_in(broker, inbox, login=Login("site-a", "sam", "wrong"), reply_s=0.3)
+        logged_in(broker, inbox, user="sam", password=lambda: "wrong", reply_s=0.3)
 
     assert problem in str(caught.value)
     assert broker.subscriptions == []
@@ -553,7 +548,7 @@ def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connec
 )
 def test_a_broker_that_lets_users_lie_must_not_vouch(vouches: bool, stem: str) -> None:
     with FakeBroker(server=ACTIVEMQ) as broker:
-        settings = StompSettings("site-a", (METRICS,), terms=Terms(vouches=vouches))
+        settings = StompSettings("site-a", (METRICS,), vouches=vouches)
 
         (trip,) = round_trips(parse_broker(broker.url), settings)
 
