@@ -97,9 +97,7 @@ class _Door:
         self._inbox = Inbox(1000)
         state = State()
         state.can_commit()
-        config = ConsumerConfig(
-            max_message_bytes=MAX_BODY_BYTES, buffer_bytes=100 * MAX_BODY_BYTES
-        )
+        config = ConsumerConfig(max_message_bytes=MAX_BODY_BYTES, buffer_bytes=100 * MAX_BODY_BYTES)
         settings = DoorSettings(config, Listeners())
         access = Access(Credentials(), None, admits_anonymous=True)
         self._intake = Intake(self, self._inbox, settings, state, access)
