@@ -92,8 +92,6 @@ class ClockNotSet(SamError):
 class SpoolError(SamError):
     """The directory queue can't be read or written."""
 
-    exit_code = CANNOT_CREATE
-
     def __init__(self, text: str, exit_code: int = CANNOT_CREATE) -> None:
         super().__init__(text)
         self.exit_code = exit_code

@@ -10,7 +10,7 @@ import stat
 from binascii import b2a_base64
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 
@@ -29,11 +29,7 @@ class Secret(NamedTuple):
     credential: str = ""
 
     def read(self) -> Optional[str]:
-        """The secret, if there is one.
-
-        Raises:
-            ConfigError: the file can't be used.
-        """
+        """The secret, if there is one; raises ConfigError if the file can't be used."""
         if self.variable and os.environ.get(self.variable):
             return os.environ[self.variable]
         path = self.file
@@ -71,14 +67,20 @@ def read_private(path: Path, max_characters: int = MAX_CHARACTERS) -> str:
     return text
 
 
-def problem_of_secret(path: Path) -> Optional[str]:
+def problem_of_secret(path: Path, if_it_has: bytes = b"") -> Optional[str]:
     """The problem of a file that holds a secret: it is missing, or other users can read it."""
-    return _problem(path, lambda file: True)
+    try:
+        with path.open("rb") as file:
+            is_secret = not if_it_has or if_it_has in file.read()
+            problem = exposure(os.fstat(file.fileno())) if is_secret else None
+    except OSError as error:
+        problem = _reason(error)
+    return f"{path}: {problem}" if problem else None
 
 
 def problem_of_certificate(path: Path) -> Optional[str]:
     """The problem of a certificate file, which may hold the key as well (X.509 proxies)."""
-    return _problem(path, lambda file: b"PRIVATE KEY" in file.read())
+    return problem_of_secret(path, b"PRIVATE KEY")
 
 
 def exposure(status: os.stat_result) -> Optional[str]:
@@ -102,15 +104,6 @@ def credential_file(name: str, environ: Mapping[str, str]) -> Optional[Path]:
     except OSError:  # `read_secret` will report it
         pass
     return path
-
-
-def _problem(path: Path, is_secret: Callable[[BinaryIO], bool]) -> Optional[str]:
-    try:
-        with path.open("rb") as file:
-            problem = exposure(os.fstat(file.fileno())) if is_secret(file) else None
-    except OSError as error:
-        problem = _reason(error)
-    return f"{path}: {problem}" if problem else None
 
 
 def _reason(error: Exception) -> str:

@@ -9,11 +9,12 @@ from functools import lru_cache
 
 from sam_pipeline.schema.errors import ClockNotSet
 
-_ISO = (  # compiled when needed: nearly all times have our own form
+# Compiled when needed: nearly all times have our own form.
+_ISO = (
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d{1,30})?)?\s?"
     r"(Z|z|[+-]\d\d(?::?\d\d)?)?"
 )
-_EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
+_EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"
 _DAY = r"\d{4}-\d\d-\d\d"
 _DURATION = r"((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?)(s|m|min|h|d)"
 _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
@@ -74,11 +75,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_day(text: str) -> date:
-    """The day `YYYY-MM-DD`.
-
-    Raises:
-        ValueError: the text is not a date.
-    """
+    """The day `YYYY-MM-DD`; raises ValueError if the text is not a date."""
     try:
         if re.fullmatch(_DAY, text, re.ASCII):
             return date.fromisoformat(text)

@@ -210,7 +210,7 @@ def credentials_of(target: Target) -> str:
             found = read()
         except ConfigError as problem:
             found = str(problem)
-        facts.append(vars(found) if isinstance(found, Proxy) else found)
+        facts.append(tuple(found) if isinstance(found, Proxy) else found)
     for path in target.tls_files:
         state = None
         with suppress(OSError):

@@ -38,11 +38,7 @@ class PublicKey(NamedTuple):
         return SCHEME + b2a_base64(PUBLIC_HEAD + self.raw, newline=False).decode()
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
-        """Whether its private key made this signature of `data`.
-
-        Raises:
-            ImportError: PyNaCl is not installed.
-        """
+        """Whether its private key made this signature; raises ImportError without PyNaCl."""
         from nacl import bindings, exceptions
 
         if len(signature) != bindings.crypto_sign_BYTES:
@@ -55,11 +51,7 @@ class PublicKey(NamedTuple):
 
 
 def parse_public_key(text: str) -> PublicKey:
-    """The key of a text such as `ed25519:MCowBQYDK2VwAyEA…`.
-
-    Raises:
-        ValueError: it is not such a text.
-    """
+    """The key of a text such as `ed25519:MCowBQYDK2VwAyEA…`; raises ValueError for others."""
     try:
         der = a2b_base64(text[len(SCHEME) :].encode("ascii"))
     except (Error, UnicodeEncodeError):

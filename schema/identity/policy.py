@@ -370,11 +370,7 @@ class RateLimits:
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy of a file.
-
-    Raises:
-        ConfigError: all problems of the file at once.
-    """
+    """The policy of a file; raises ConfigError with all of its problems."""
     findings = examine_file(Policy, path)
     problems = list(findings.problems)
     publishers: tuple[Optional[PublisherRule], ...] = findings.values.get("publishers", ())

@@ -19,7 +19,6 @@ from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.identity import key_identity, with_identity
 from sam_pipeline.schema.identity.keys import LibrarySigner, PublicKey, Signer, key_name, read_seed
 from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination
 from sam_pipeline.schema.messages.headers import COVERED
 from sam_pipeline.schema.messages.message import (
@@ -31,11 +30,14 @@ from sam_pipeline.schema.messages.message import (
     SIGNED_AT,
     Message,
 )
-from sam_pipeline.schema.messages.refused import REFUSED, mark_refused
+from sam_pipeline.schema.messages.refused import (
+    BAD_SIGNATURE,
+    REFUSED,
+    SIGNATURE_EXPIRED,
+    mark_refused,
+)
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.times import format_time, parse_time
-
-BAD_SIGNATURE, EXPIRED = refused.BAD_SIGNATURE, refused.SIGNATURE_EXPIRED
 
 MAX_AHEAD = Limits().future
 """How far the clock of a signer may be ahead."""
@@ -65,7 +67,7 @@ def load_signer(path: Path) -> Signer:
 
 
 def covered_bytes(message: Message) -> bytes:
-    """What the signature of a message is made of: a line for each value.
+    """The bytes that are signed: a line for each value.
 
     Brokers may drop an empty header and rewrite the form of the destination, so neither matters.
     """
@@ -88,11 +90,7 @@ def covered_bytes(message: Message) -> bytes:
 
 
 def sign(message: Message, signer: Signer, now: datetime) -> Message:
-    """The message, which has its destination, with a signature.
-
-    Raises:
-        ConfigError: the key can't be used.
-    """
+    """The message, which has its destination, with a signature; raises ConfigError."""
     headers = {**message.headers, KEY_NAME: signer.name, SIGNED_AT: format_time(now)}
     signature = signer.sign(covered_bytes(Message(headers, message.body)))
     headers[SIGNATURE] = b2a_base64(signature, newline=False).decode()
@@ -129,12 +127,12 @@ def verify(
     if not -max_age <= signed_at - now <= MAX_AHEAD:
         made_at = format_time(signed_at)
         text = f"{signed} was made at {made_at}, which is not within {max_age.days} days"
-        raise SignatureRefused(EXPIRED, text)
+        raise SignatureRefused(SIGNATURE_EXPIRED, text)
     return name
 
 
 class Arrival(NamedTuple):
-    """A message as the policy wants it, and why its signature is refused, if it is."""
+    """A message with its identity, and the reason if its signature is refused."""
 
     message: Message
     refusal: Optional[SignatureRefused] = None

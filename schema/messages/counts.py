@@ -115,8 +115,17 @@ class Counts:
         bounded = Counts()
         bounded += self
         for name, count, numbers in self.described():
-            if count.max_names is not None and numbers:
-                setattr(bounded, name, _bounded(numbers, count, getattr(total, name)))
+            if count.max_names is None:
+                continue
+            limited, known = Counter[Any](), set(getattr(total, name))
+            for (first, *rest), number in numbers.items():
+                shown = printable(first[: count.longest_name])
+                key = (shown, *rest) if rest else shown
+                if key not in known and len(known) >= count.max_names:
+                    key = (OTHERS, *rest) if rest else OTHERS
+                known.add(key)
+                limited[key] += number
+            setattr(bounded, name, limited)
         return bounded
 
     def described(self) -> Iterator[tuple[str, Count, Mapping[tuple[str, ...], int]]]:
@@ -184,17 +193,3 @@ def listed(counts: Mapping[str, int]) -> str:
         return ""
     inside = ", ".join(f"{name}: {n}" for name, n in Counter(counts).most_common(MAX_LISTED))
     return f" ({inside}{', …' if len(counts) > MAX_LISTED else ''})"
-
-
-def _bounded(
-    numbers: Mapping[tuple[str, ...], int], count: Count, total: Mapping[Any, int]
-) -> Counter[Any]:
-    bounded, known = Counter[Any](), set(total)
-    for (first, *rest), number in numbers.items():
-        name = printable(first[: count.longest_name])
-        key = (name, *rest) if rest else name
-        if key not in known and len(known) >= (count.max_names or 0):
-            key = (OTHERS, *rest) if rest else OTHERS
-        known.add(key)
-        bounded[key] += number
-    return bounded

@@ -212,25 +212,14 @@ VARIABLES = {
 }
 
 
-class Proxy:
+class Proxy(NamedTuple):
     """An HTTP proxy; `source` names the variable or key. `str()` and `repr()` have no password."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        source: str,
-        user: Optional[str] = None,
-        password: Optional[str] = None,
-    ) -> None:
-        self.host, self.port, self.source = host, port, source
-        self.user, self.password = user, password
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Proxy) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.host, self.port, self.source, self.user, self.password))
+    host: str
+    port: int
+    source: str
+    user: Optional[str] = None
+    password: Optional[str] = None
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -281,9 +270,7 @@ def chosen(
         return None
     if key:
         proxy = parse_proxy(key, f"[{section}] proxy")
-        if proxy.user is not None:
-            proxy.password = password()
-        return proxy
+        return proxy if proxy.user is None else proxy._replace(password=password())
     source = _first_set(VARIABLES[broker.kind == STOMP, broker.tls], environ)
     if not source or not environ[source]:
         return None

@@ -161,11 +161,7 @@ class _Reading(io.RawIOBase):
 
 
 def connect(ip: str, port: int, deadline: Deadline) -> Channel:
-    """A channel to one address.
-
-    Raises:
-        OSError: TimeoutError at the deadline.
-    """
+    """A channel to one address; raises OSError, or TimeoutError at the deadline."""
     opened = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
     channel = Channel(opened, deadline)
     try:

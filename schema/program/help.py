@@ -239,9 +239,6 @@ def folded(command: str, width: int) -> list[str]:
     return lines
 
 
-UNRECOGNIZED = "unrecognized arguments"
-
-
 def explained(
     parser: argparse.ArgumentParser, given: Sequence[str], message: str, advice: str
 ) -> str:
@@ -249,8 +246,7 @@ def explained(
 
     `advice` says what to write instead of unknown options that no `--` precedes.
     """
-    commands = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
-    if commands:
+    if commands := next(subparsers(parser), None):
         command = next((argument for argument in given if argument in commands.choices), "")
         for option in _unknown_options(parser, given, end=command):
             if near_option := _near_option(parser, option):
@@ -265,7 +261,7 @@ def explained(
         return "; ".join([message, *filter(None, suggestions)])
     unknown = _unknown_options(parser, given, end="--")
     hints = [f"{option}: {near}" for option in unknown if (near := _near_option(parser, option))]
-    if advice and UNRECOGNIZED in message and "--" not in given:
+    if advice and "unrecognized arguments" in message and "--" not in given:
         hints.append(advice)
     return "; ".join([message, *hints])
 

@@ -124,21 +124,16 @@ class FoldingHandler(logging.Handler):
 
 
 def _formatter(log_format: str, line: str = "") -> logging.Formatter:
-    """The formatter of standard error; `line`: the format of text, unless it is as usual."""
-    is_journal = _is_journal(sys.stderr)
+    """The formatter of standard error; `line` replaces the usual format of text."""
+    try:  # the variable is inherited by programs whose standard error is something else
+        status = os.fstat(sys.stderr.fileno())
+        is_journal = os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    except (OSError, ValueError, AttributeError):
+        is_journal = False
     time_of_line = "" if is_journal else "%(asctime)s "
     line = line or f"{time_of_line}%(levelname)s %(name)s: %(message)s"
     formatter = _JsonFormatter() if log_format == "json" else _TextFormatter(line)
     return _JournalFormatter(formatter) if is_journal else formatter
-
-
-def _is_journal(stream: Any) -> bool:
-    """Whether systemd has connected the stream with its journal; the variable is inherited."""
-    try:
-        status = os.fstat(stream.fileno())
-    except (OSError, ValueError, AttributeError):
-        return False
-    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 class _JournalFormatter(logging.Formatter):

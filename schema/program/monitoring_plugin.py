@@ -16,7 +16,7 @@ from sam_pipeline.schema.program.wording import one_line
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 NAMES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 
-CERTIFICATE_DAYS = "certificate-days"
+CERTIFICATE_DAYS = "certificate_days"
 SHARES = (3, 10)
 """The last third of the life of a certificate is a warning at the earliest, a tenth critical."""
 
@@ -30,7 +30,7 @@ class PluginThreshold(NamedTuple):
     critical: Optional[float]
 
 
-DAYS_LEFT = PluginThreshold(CERTIFICATE_DAYS, "days left of a certificate, or fewer", 14, 3)
+DAYS_LEFT = PluginThreshold("certificate-days", "days left of a certificate, or fewer", 14, 3)
 
 
 class PluginParser(CommandParser):
@@ -104,7 +104,7 @@ class PluginReport:
         day = timedelta(days=1)
         self._days_left[file] = left = (end - now) / day
         level = OK
-        limits = self._limits(CERTIFICATE_DAYS.replace("-", "_"))
+        limits = self._limits(CERTIFICATE_DAYS)
         for reached, (limit, share) in enumerate(zip(limits, SHARES), WARNING):
             if limit is not None and left <= min(limit, (end - begin) / day / share):
                 level = reached
@@ -114,11 +114,11 @@ class PluginReport:
     def print(self) -> int:
         """Print the line or the JSON document, and return the level."""
         if self._days_left:
-            limits = self._limits(CERTIFICATE_DAYS.replace("-", "_"))
+            limits = self._limits(CERTIFICATE_DAYS)
             shown = ";".join("" if limit is None else f"{decimal(limit)}:" for limit in limits)
             fewest = min(self._days_left.values())
-            self._values["certificate_days"] = fewest
-            self._data.append(f"certificate_days={decimal(fewest)};{shown}")
+            self._values[CERTIFICATE_DAYS] = fewest
+            self._data.append(f"{CERTIFICATE_DAYS}={decimal(fewest)};{shown}")
         text = ", ".join(self.texts)
         if self._args.json:
             state = {"code": self._level, "state": NAMES[self._level], "text": text}

@@ -102,7 +102,11 @@ class InputFile:
         self._file: BinaryIO | Pipe = _opened(name, "it was not read")
         if patience and not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             self._file = Pipe(self._file, patience)
-        self._next = _Rejoined(self._read_raw(len(GZIP_MAGIC)), self._file)
+        try:
+            head = self._file.read(len(GZIP_MAGIC))
+        except OSError as error:
+            raise UnreadableInput(self.name, error, "the rest of it was not read") from error
+        self._next = _Rejoined(head, self._file)
         self._bytes: BinaryIO | _Rejoined = self._next
         self._damages: tuple[type[Exception], ...] = ()
         if decompress and self._next.head == GZIP_MAGIC:
@@ -165,12 +169,6 @@ class InputFile:
     def skip(self, size: int) -> None:
         while size > 0 and (part := self.read(min(size, BLOCK_BYTES))):
             size -= len(part)
-
-    def _read_raw(self, size: int) -> bytes:
-        try:
-            return self._file.read(size)
-        except OSError as error:
-            raise UnreadableInput(self.name, error, "the rest of it was not read") from error
 
 
 class _Rejoined:

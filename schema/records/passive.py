@@ -57,11 +57,7 @@ class Naming(NamedTuple):
 
 
 def result_of_command(line: str) -> CheckResult:
-    """The result in an external command of Nagios.
-
-    Raises:
-        RecordRefused: it is another command, or none.
-    """
+    """The result in an external command of Nagios; raises RecordRefused for other lines."""
     match = _COMMAND.fullmatch(line)
     if not match:
         raise RecordRefused("no-command", f"{line[:80]!r} is not of the form [TIME] COMMAND;…")
@@ -169,11 +165,7 @@ def results_in_xml(data: Union[str, bytes]) -> Sequence[CheckResult]:
 
 
 def results_in_json(data: Union[str, bytes]) -> Sequence[CheckResult]:
-    """The objects of the list `checkresults`.
-
-    Raises:
-        UnreadableResults: nothing of the document is used.
-    """
+    """The objects of the list `checkresults`; raises UnreadableResults, and uses nothing then."""
     try:
         document = json.loads(data, parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:

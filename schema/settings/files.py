@@ -7,6 +7,7 @@ their names.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -143,8 +144,6 @@ def _located(error: ValueError, path: Path) -> str:
     if isinstance(error, UnicodeDecodeError):
         line = error.object.count(b"\n", 0, error.start) + 1
         return f"{path}:{line}: is not UTF-8 (byte 0x{error.object[error.start]:02x})"
-    import re
-
     found = re.search(_LINE_OF_ERROR, str(error))
     return f"{path}:{found[1]}: {error}" if found else f"{path}: {error}"
 

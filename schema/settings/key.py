@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, TypeVar, get_args
 
@@ -121,7 +122,7 @@ class Settings:
         raise AttributeError(f"{type(self).__name__}.{name} can't be changed: use replace()")
 
     def problems(self) -> Iterable[str]:
-        """What is wrong with values that are good by themselves: they don't go together."""
+        """Why values don't go together that are good by themselves."""
         return ()
 
     def replace(self: SettingsType, **changes: Any) -> SettingsType:
@@ -233,16 +234,9 @@ POSITIVE = expected("more than 0", lambda number: number > 0)
 NOT_NEGATIVE = expected("0 or more", lambda number: number >= 0)
 
 
-def path_key(meaning: str) -> Any:
-    """An optional file or directory."""
-    return config_key(meaning, problem_of_path, None)
-
-
-def secret_key(meaning: str) -> Any:
-    """An optional file that only its owner can read."""
-    return config_key(meaning, problem_of_secret, None)
-
-
-def certificate_key(meaning: str) -> Any:
-    """An optional certificate, whose file may also contain the private key."""
-    return config_key(meaning, problem_of_certificate, None)
+path_key: Callable[..., Any] = partial(Key, check=problem_of_path, default=None)
+"""An optional file or directory."""
+secret_key: Callable[..., Any] = partial(Key, check=problem_of_secret, default=None)
+"""An optional file that only its owner can read."""
+certificate_key: Callable[..., Any] = partial(Key, check=problem_of_certificate, default=None)
+"""An optional certificate, whose file may also contain the private key."""

@@ -88,11 +88,7 @@ class Findings(Generic[T]):
         """The variable or the option that sets an attribute."""
 
     def config(self) -> T:
-        """The settings.
-
-        Raises:
-            ConfigError: all problems.
-        """
+        """The settings; raises ConfigError with all problems."""
         if not self.problems:
             config = self.settings(**self.values)
             if not any(config.problems()):
@@ -226,7 +222,7 @@ def _read(
             if value is not None:  # the table under the key has no problems
                 values[key.attribute] = value
         except ValueError as error:
-            holds_tables = get_origin(kind) is tuple and hasattr(get_args(kind)[0], "KEYS")
+            holds_tables = get_origin(kind) is tuple and is_table(get_args(kind)[0])
             advice = suggestion(name, keys.keys() - {name} if holds_tables else ())
             problems.append(f"{table.locate(name)}: {error}{advice}")
     return values
@@ -238,11 +234,11 @@ def _value(kind: Any, value: Any, table: TomlTable, key: str, problems: list[str
         if not isinstance(value, list):
             raise ValueError(f"expected a list, not {redacted(value)}")
         kind = get_args(kind)[0]
-        if not hasattr(kind, "KEYS"):
+        if not is_table(kind):
             return tuple(_value(kind, item, table, key, problems) for item in value)
         tables = ((table.item(key, number), item) for number, item in enumerate(value, 1))
         return tuple(_table(kind, item, place, problems) for place, item in tables)
-    if hasattr(kind, "KEYS"):
+    if is_table(kind):
         if not isinstance(value, dict):
             raise ValueError(f"expected a table, not {redacted(value)}")
         return _table(kind, value, table.child(key), problems)

@@ -57,11 +57,7 @@ class Entry(NamedTuple):
 
 
 def open_directory(path: str) -> int:
-    """The descriptor of an open directory.
-
-    Raises:
-        NotADirectoryError: it is a file or a symbolic link.
-    """
+    """The descriptor of a directory; raises NotADirectoryError for a file or a symbolic link."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
@@ -216,13 +212,6 @@ def unlink_lock(directory: int, element: str) -> None:
     os.unlink(element + _LOCK, dir_fd=directory)
 
 
-def unlink_element(directory: int, element: str) -> None:
-    """Remove the element, if it still exists, and its lock."""
-    with suppress(FileNotFoundError):
-        os.unlink(element, dir_fd=directory)
-    unlink_lock(directory, element)
-
-
 def _hard_link(directory: int, old: str, new: str) -> None:
     os.link(old, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
@@ -245,11 +234,7 @@ def author_of(status: os.stat_result) -> int | None:
 
 
 def content_of(directory: int, element: str) -> bytes:
-    """The bytes of an element.
-
-    Raises:
-        ValueError: it is not a regular file, or too large.
-    """
+    """The bytes of an element; raises ValueError if it is not a regular file, or too large."""
     descriptor, status = open_element(directory, element)
     size = status.st_size
     try:

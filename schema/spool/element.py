@@ -42,11 +42,7 @@ def serialise(message: Message) -> bytes:
 
 
 def parse(data: bytes) -> Message:
-    """The message of an element.
-
-    Raises:
-        ValueError: the content is not a message.
-    """
+    """The message of an element; raises ValueError if its content is not one."""
     headers, body, encoding = parts(data)
     return Message(headers, b"".join(decoded([body], encoding)))
 

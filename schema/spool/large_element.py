@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Optional
@@ -32,7 +33,7 @@ _STRING = re.compile(r'(?:[^"\\]+|\\[^u]|\\u.{4})*', re.DOTALL)
 _LONGEST_ESCAPE = len(r"\u0000")
 _DECODER = json.JSONDecoder()
 
-TakeBody = Callable[[Iterator[str]], None]
+TakeBody = Callable[[Iterator[str]], object]
 """Called with the pieces of the body as they stand in the element."""
 
 
@@ -90,7 +91,7 @@ def read_in_pieces(read: Callable[[], Iterable[bytes]], max_body_bytes: int) -> 
             body.add(piece)
 
     # The encoding is usually written after the body, so the element is read twice.
-    _, _, encoding = _read_parts(read(), _skip)
+    _, _, encoding = _read_parts(read(), lambda pieces: deque(pieces, maxlen=0))
     headers, header_chars, _ = _read_parts(read(), take_body)
     if header_chars <= MAX_HEADER_CHARS:
         return body.message(headers)
@@ -140,11 +141,6 @@ def _read_headers(text: _Text) -> tuple[dict[str, str], int]:
         if chars <= MAX_HEADER_CHARS or (name in KEPT_HEADERS and length <= KEPT_BYTES):
             headers[name] = value
     return headers, chars
-
-
-def _skip(pieces: Iterator[str]) -> None:
-    for _ in pieces:
-        pass
 
 
 class _Text:

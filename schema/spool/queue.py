@@ -53,7 +53,6 @@ from sam_pipeline.schema.spool.directory import (
     status_of,
     take_lock,
     touch_lock,
-    unlink_element,
     unlink_lock,
     write_all,
     write_elements,
@@ -198,11 +197,7 @@ class DirectoryQueue:
             unlink_lock(*at)
 
     def read(self, name: str) -> Message:
-        """The message of an element.
-
-        Raises:
-            DamagedElement: its content is not a message.
-        """
+        """The message of an element; raises DamagedElement if its content is not one."""
         with self.opened_for_reading(name) as at:
             return parse(content_of(*at))
 
@@ -227,7 +222,10 @@ class DirectoryQueue:
     def remove(self, name: str) -> None:
         """Remove a locked element, then its lock: a crash in between leaves only a stale lock."""
         with self._translated("remove from"), suppress(FileNotFoundError), self._opened(name) as at:
-            unlink_element(*at)
+            directory, element = at
+            with suppress(FileNotFoundError):
+                os.unlink(element, dir_fd=directory)
+            unlink_lock(directory, element)
 
     def quarantine(self, name: str, reason: str) -> Path:
         """Move a locked element aside, with the reason in a file beside it.
@@ -252,7 +250,7 @@ class DirectoryQueue:
                         raise
                     descriptor, _ = open_element(directory, element)
                     try:
-                        _write_new(f"{target}", pieces_of(descriptor), shared)
+                        _write_new(str(target), pieces_of(descriptor), shared)
                     finally:
                         os.close(descriptor)
                     os.unlink(element, dir_fd=directory)

@@ -105,11 +105,7 @@ def _escaped(text: str) -> str:
 
 
 def parse_head(head: bytearray) -> Frame:
-    """Command and headers from their bytes on the wire.
-
-    Raises:
-        FrameError: they are malformed.
-    """
+    """Command and headers from their bytes on the wire; raises FrameError."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:

@@ -108,11 +108,7 @@ class StompSession:
     def ask(
         self, command: str, headers: Mapping[str, str], deadline: Deadline, body: bytes = b""
     ) -> None:
-        """Send a frame and wait for its receipt.
-
-        Raises:
-            SessionLost: it did not arrive in time.
-        """
+        """Send a frame and wait for its receipt; raises SessionLost if none arrives in time."""
         self._send_one(command, {**headers, "receipt": command}, deadline, body)
         self._wait_for("RECEIPT", lambda: command in self._receipts, deadline)
         self._receipts.remove(command)

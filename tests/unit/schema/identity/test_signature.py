@@ -22,8 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.keys import Signer, make_key, parse_public_key, read_seed
 from sam_pipeline.schema.identity.signature import (
-    BAD_SIGNATURE,
-    EXPIRED,
     MAX_AHEAD,
     SignatureRefused,
     covered_bytes,
@@ -43,6 +41,7 @@ from sam_pipeline.schema.messages.message import (
     SIGNED_AT,
     Message,
 )
+from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, SIGNATURE_EXPIRED
 
 NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
 MAX_AGE = timedelta(days=30)
@@ -183,7 +182,7 @@ def test_a_signature_expires_at_the_second_and_is_not_of_the_far_future(signer: 
     for age in (MAX_AGE, -MAX_AHEAD):
         assert verified(signed, signer, NOW + age) == "nagios1"
     for age in (MAX_AGE + SECOND, -MAX_AHEAD - SECOND):
-        assert reason_of(signed, signer, NOW + age) == EXPIRED
+        assert reason_of(signed, signer, NOW + age) == SIGNATURE_EXPIRED
     assert reason_of(changed(signed, {SIGNATURE: f"{signed.headers[SIGNATURE]}?"}), signer) == (
         BAD_SIGNATURE
     )
