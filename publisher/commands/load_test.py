@@ -61,7 +61,7 @@ Measure the throughput of a broker, in one cell for each combination of producer
 payload. Every message is counted by its id. Prints the bounds of the test, then a line per cell. A
 broker that is not on loopback is refused unless it is named.
 """
-EPILOG = f"""\
+EPILOG = """\
 examples:
   sam-publish load-test --broker stomp://localhost:61613 --out before
   sam-publish load-test --producers 1,5 --consumers 1,10 --sizes 0,1k --queue
@@ -71,9 +71,10 @@ examples:
 
 scenarios:
   matrix        each number of producers with each number of consumers and each payload
-  collector     {SCENARIOS["collector"].text}
-  fan-out       {SCENARIOS["fan-out"].text}
-  flow-control  {SCENARIOS["flow-control"].text}
+  collector     300 producers, 2,000 messages/s in total, one consumer, 500 B
+  fan-out       10 producers, 100 consumers, 200 B
+  flow-control  5 producers, 2,000 messages/s in total, 5 consumers, \
+one of them slow for a while, 1 kB
 """
 
 

@@ -122,12 +122,13 @@ def run_cell(
     workers: list[Worker] = []
 
     def start(work: Any, count: int) -> list[Worker]:
-        for part in _parts(count, processes):
-            workers.append(Worker(work, (route, cell, number, part, bin_s), workers))
-        started = workers[-len(_parts(count, processes)) :]
-        for worker in started:
+        first = len(workers)
+        for process in range(min(count, processes)):
+            numbers = range(process, count, processes)
+            workers.append(Worker(work, (route, cell, number, numbers, bin_s), workers))
+        for worker in workers[first:]:
             _answer(worker, READY, SET_UP_S + MARGIN_S)
-        return started
+        return workers[first:]
 
     try:
         receivers = start(receive, cell.consumers)
@@ -227,11 +228,6 @@ class _Measuring:
             elif answer == PROGRESS and pipe in self._counts:
                 self._counts[pipe] = value
         return sum(self._counts.values()) != before
-
-
-def _parts(count: int, processes: int) -> list[range]:
-    """The numbers below `count`, dealt out to the processes."""
-    return [range(first, count, processes) for first in range(min(count, processes))]
 
 
 def _answer(worker: Worker, expected: str, timeout_s: float) -> Any:

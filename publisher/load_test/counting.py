@@ -5,7 +5,10 @@ A message is the number `number` of the producer `producer`; both begin with 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Optional
 
 MAX_LISTED = 20
@@ -155,18 +158,8 @@ def _name(producer: int, number: int) -> str:
 
 PRECISION_BITS = 7
 """Below 2**7 µs each value is a bucket; above, each power of two has 2**6 buckets."""
-BUCKETS = 1 << 13
-"""A limit on the numbers of buckets: there is none for more than a year."""
 
 _LOW = (1 << PRECISION_BITS) - 1
-
-
-class Quantiles(NamedTuple):
-    """Of a number of durations, in ms."""
-
-    median: float
-    p99: float
-    maximum: float
 
 
 def bucket(value_us: int) -> int:
@@ -183,17 +176,35 @@ def middle(number: int) -> float:
     return ((number & _LOW) + 0.5) * (1 << shift)
 
 
-def quantiles(counts: Mapping[int, int], longest_us: int) -> Optional[Quantiles]:
-    """The quantiles of durations by bucket; the longest one is exact. None if there are none."""
-    total = sum(counts.values())
-    if not total:
-        return None
-    wanted = [total * 0.5, total * 0.99]
-    found: list[float] = []
-    seen = 0
-    for number in sorted(counts):
-        seen += counts[number]
-        while len(found) < len(wanted) and seen >= wanted[len(found)]:
-            found.append(min(middle(number), longest_us))
-    median, p99 = (round(value / 1000, 3) for value in found)
-    return Quantiles(median, p99, round(longest_us / 1000, 3))
+@dataclass
+class Durations:
+    """Their number by bucket, and the longest one, in µs."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    longest_us: int = 0
+
+    def add(self, value_us: int) -> None:
+        number = bucket(value_us)
+        self.counts[number] = self.counts.get(number, 0) + 1
+        if value_us > self.longest_us:
+            self.longest_us = value_us
+
+    def add_all(self, others: Durations) -> None:
+        self.longest_us = max(self.longest_us, others.longest_us)
+        for number, count in others.counts.items():
+            self.counts[number] = self.counts.get(number, 0) + count
+
+    def quantiles(self) -> Optional[dict[str, float]]:
+        """`median`, `p99` and the exact `maximum`, in ms; None without durations."""
+        total = sum(self.counts.values())
+        if not total:
+            return None
+        numbers = sorted(self.counts)
+        seen = list(accumulate(self.counts[number] for number in numbers))
+
+        def quantile(share: float) -> float:
+            value_us = middle(numbers[bisect_left(seen, total * share)])
+            return round(min(value_us, self.longest_us) / 1000, 3)
+
+        maximum = round(self.longest_us / 1000, 3)
+        return {"median": quantile(0.5), "p99": quantile(0.99), "maximum": maximum}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.load_test.conduct import QUIET, CellRun
-from sam_pipeline.publisher.load_test.counting import Account, balance, quantiles
+from sam_pipeline.publisher.load_test.counting import Account, Durations, balance
 from sam_pipeline.publisher.load_test.plan import QUEUE, size_text
-from sam_pipeline.publisher.load_test.receiving import LagCounts
 from sam_pipeline.publisher.load_test.wire import LoadRoute
 from sam_pipeline.schema import VERSION
 from sam_pipeline.schema.errors import UnreadableInput
@@ -44,10 +44,10 @@ def document_of(run: CellRun, route: LoadRoute) -> Document:
     sending_s = max(report.last_s for report in run.sending)
     receiving_s = max(report.last_s for report in run.receiving)
     received_per_s = _rate(account.delivered, receiving_s)
-    lags: dict[int, LagCounts] = {}
+    lags: dict[int, Durations] = defaultdict(Durations)
     for report in run.receiving:
-        for at, lag in report.lags.items():
-            lags[at] = _sum([lags[at], lag]) if at in lags else lag
+        for at, durations in report.lags.items():
+            lags[at].add_all(durations)
     received_bytes = sum(report.bytes for report in run.receiving)
     sent_per_s = _rate(account.confirmed, sending_s)
     return {
@@ -72,9 +72,9 @@ def document_of(run: CellRun, route: LoadRoute) -> Document:
         "received_per_s_per_consumer": round(received_per_s / cell.consumers, 1),
         "payload_kb_per_s": round(received_per_s * cell.size_bytes / 1000, 1),
         "wire_kb_per_s": _rate(received_bytes / 1000, receiving_s),
-        "lag_ms": _quantiles(_sum(lags.values())),
-        "to_broker_ms": _quantiles(_sum(report.to_broker for report in run.receiving)),
-        "from_broker_ms": _quantiles(_sum(report.from_broker for report in run.receiving)),
+        "lag_ms": _quantiles(lags.values()),
+        "to_broker_ms": _quantiles(report.to_broker for report in run.receiving),
+        "from_broker_ms": _quantiles(report.from_broker for report in run.receiving),
         **_counts(account, run),
         "processor": _processor(run, sent_per_s),
         "series": _series(run, lags),
@@ -95,19 +95,15 @@ def machine() -> Document:
 
 def _counts(account: Account, run: CellRun) -> Document:
     """The account of the messages; those that still arrive at the end are not lost."""
-    is_final = run.ended_by == QUIET or not account.missing
+    counts = account._asdict()
+    missing, missing_ids = counts.pop("missing"), counts.pop("missing_ids")
+    is_final = run.ended_by == QUIET or not missing
     return {
-        "sent": account.sent,
-        "confirmed": account.confirmed,
-        "expected": account.expected,
-        "delivered": account.delivered,
-        "lost": account.missing if is_final else 0,
-        "late": 0 if is_final else account.missing,
-        "unconfirmed": account.unconfirmed,
-        "duplicates": account.duplicates,
+        **counts,
+        "lost": missing if is_final else 0,
+        "late": 0 if is_final else missing,
+        "lost_ids": missing_ids if is_final else [],
         "foreign": sum(report.foreign for report in run.receiving),
-        "lost_ids": list(account.missing_ids) if is_final else [],
-        "duplicate_ids": list(account.duplicate_ids),
     }
 
 
@@ -135,7 +131,7 @@ def _processor(run: CellRun, sent_per_s: float) -> Document:
     }
 
 
-def _series(run: CellRun, lags: Mapping[int, LagCounts]) -> Document:
+def _series(run: CellRun, lags: Mapping[int, Durations]) -> Document:
     """Rates and lags over time; each list has an entry per interval of `interval_s`.
 
     The lag in an interval is that of the messages that arrived in it; None if none did.
@@ -146,12 +142,10 @@ def _series(run: CellRun, lags: Mapping[int, LagCounts]) -> Document:
     intervals = range(max(ends) + 1)
 
     def rates(bins: Iterable[Mapping[int, int]], share: int = 1) -> list[float]:
-        found = list(bins)
-        return [
-            round(sum(one.get(at, 0) for one in found) / run.bin_s / share, 1) for at in intervals
-        ]
+        total = sum(map(Counter, bins), Counter[int]())
+        return [round(total[at] / run.bin_s / share, 1) for at in intervals]
 
-    quantiles_at = [_quantiles(lags[at]) if at in lags else None for at in intervals]
+    quantiles_at = [lags[at].quantiles() if at in lags else None for at in intervals]
     series: Document = {
         "interval_s": run.bin_s,
         "sent_per_s": rates(report.by_bin for report in run.sending),
@@ -167,19 +161,11 @@ def _series(run: CellRun, lags: Mapping[int, LagCounts]) -> Document:
     return series
 
 
-def _sum(lags: Iterable[LagCounts]) -> LagCounts:
-    counts: dict[int, int] = {}
-    longest_us = 0
-    for one in lags:
-        longest_us = max(longest_us, one.longest_us)
-        for number, count in one.counts.items():
-            counts[number] = counts.get(number, 0) + count
-    return LagCounts(counts, longest_us)
-
-
-def _quantiles(lag: LagCounts) -> Optional[Document]:
-    found = quantiles(lag.counts, lag.longest_us)
-    return found and found._asdict()
+def _quantiles(parts: Iterable[Durations]) -> Optional[Document]:
+    together = Durations()
+    for part in parts:
+        together.add_all(part)
+    return together.quantiles()
 
 
 def _rate(count: float, seconds: float) -> float:
@@ -214,69 +200,47 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     return documents
 
 
-COLUMNS = (
-    ("scenario", 12),
-    ("prod", -5),
-    ("cons", -5),
-    ("payload", -7),
-    ("stored", 6),
-    ("kind", 5),
-    ("sent/s", -8),
-    ("received/s", -10),
-    ("per consumer", -12),
-    ("kB/s", -8),
-    ("median ms", -9),
-    ("p99 ms", -8),
-    ("max ms", -8),
-    ("lost", -6),
-    ("twice", -6),
-    ("limit", 10),
-)
-"""Titles and widths; those below 0 are aligned to the right."""
+def ms_text(durations: Optional[Mapping[str, float]], name: str) -> str:
+    """One of the quantiles; three digits are all that is known."""
+    if not durations:
+        return "-"
+    value = durations[name]
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+COLUMNS: dict[str, tuple[int, Callable[[Mapping[str, Any]], str]]] = {
+    "scenario": (12, lambda one: one["scenario"]),
+    "prod": (-5, lambda one: str(one["producers"])),
+    "cons": (-5, lambda one: str(one["consumers"])),
+    "payload": (-7, lambda one: size_text(one["size_bytes"])),
+    "stored": (6, lambda one: "yes" if one["persistent"] else "no"),
+    "kind": (5, lambda one: one["kind"]),
+    "sent/s": (-8, lambda one: f"{one['sent_per_s']:.0f}"),
+    "received/s": (-10, lambda one: f"{one['received_per_s']:.0f}"),
+    "per consumer": (-12, lambda one: f"{one['received_per_s_per_consumer']:.0f}"),
+    "kB/s": (-8, lambda one: f"{one['payload_kb_per_s']:.0f}"),
+    "median ms": (-9, lambda one: ms_text(one["lag_ms"], "median")),
+    "p99 ms": (-8, lambda one: ms_text(one["lag_ms"], "p99")),
+    "max ms": (-8, lambda one: ms_text(one["lag_ms"], "maximum")),
+    "lost": (-6, lambda one: str(one["lost"] or (f"+{one['late']}" if one["late"] else 0))),
+    "twice": (-6, lambda one: str(one["duplicates"])),
+    "limit": (10, lambda one: one["processor"]["limited_by"]),
+}
+"""The width and the text of each column; a width below 0 aligns to the right."""
 
 
 def table_heading() -> list[str]:
-    return [_line([title for title, _ in COLUMNS]), "  ".join("-" * abs(w) for _, w in COLUMNS)]
+    return [_line(COLUMNS), "  ".join("-" * abs(width) for width, _ in COLUMNS.values())]
 
 
 def table_row(document: Mapping[str, Any]) -> str:
     """The line of a cell."""
-    return _line(cells(document))
+    return _line(text(document) for _, text in COLUMNS.values())
 
 
-def cells(document: Mapping[str, Any]) -> list[str]:
-    """The text of each column."""
-    lag = document["lag_ms"] or {}
-    return [
-        document["scenario"],
-        str(document["producers"]),
-        str(document["consumers"]),
-        size_text(document["size_bytes"]),
-        "yes" if document["persistent"] else "no",
-        document["kind"],
-        f"{document['sent_per_s']:.0f}",
-        f"{document['received_per_s']:.0f}",
-        f"{document['received_per_s_per_consumer']:.0f}",
-        f"{document['payload_kb_per_s']:.0f}",
-        ms_text(lag.get("median")),
-        ms_text(lag.get("p99")),
-        ms_text(lag.get("maximum")),
-        str(document["lost"] or (f"+{document['late']}" if document["late"] else 0)),
-        str(document["duplicates"]),
-        document["processor"]["limited_by"],
-    ]
-
-
-def ms_text(value: Optional[float]) -> str:
-    """Three digits are all that is known."""
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _line(texts: list[str]) -> str:
+def _line(texts: Iterable[str]) -> str:
     padded = (
         text.rjust(-width) if width < 0 else text.ljust(width)
-        for text, (_, width) in zip(texts, COLUMNS)
+        for text, (width, _) in zip(texts, COLUMNS.values())
     )
     return "  ".join(padded).rstrip()

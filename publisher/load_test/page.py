@@ -21,7 +21,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
-from sam_pipeline.publisher.load_test.figures import COLUMNS, TOOL, cells, ms_text
+from sam_pipeline.publisher.load_test.figures import COLUMNS, TOOL, ms_text
 from sam_pipeline.publisher.load_test.plan import MATRIX, SCENARIOS, TOPIC, size_text
 from sam_pipeline.schema.program.wording import grouped, plural
 
@@ -399,7 +399,7 @@ def _distinct(documents: Iterable[Document], key: str) -> list[int]:
 def _table(run: LoadRun, is_named: bool) -> Iterator[str]:
     yield f"<h2>All cells{f' of {escape(run.name)}' if is_named else ''}</h2>"
     yield "<div class=scroll><table><thead><tr>"
-    titles = [*(title for title, _ in COLUMNS), *PARTS]
+    titles = [*COLUMNS, *PARTS]
     classes = [" class=text" if title in TEXT_COLUMNS else "" for title in titles]
     for title, kind in zip(titles, classes):
         yield f"<th{kind}>{escape(HEADINGS.get(title, title))}</th>"
@@ -408,8 +408,8 @@ def _table(run: LoadRun, is_named: bool) -> Iterator[str]:
     verbs = {"problems": "problems", "lost_ids": "lost", "duplicate_ids": "arrived again"}
     for document in run.documents:
         row = []
-        parts = [(document[key] or {}).get("median") for key in PARTS.values()]
-        texts = [*cells(document), *map(ms_text, parts)]
+        parts = [ms_text(document[key], "median") for key in PARTS.values()]
+        texts = [*(text(document) for _, text in COLUMNS.values()), *parts]
         for title, kind, text in zip(titles, classes, texts):
             is_bad = title in ("lost", "twice") and text != "0"
             shown = f"<span class=bad>{escape(text)}</span>" if is_bad else escape(text)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
+from itertools import product
 from typing import NamedTuple, Optional
 
 from sam_pipeline.publisher.brokers.connection import usable
@@ -13,7 +14,7 @@ from sam_pipeline.publisher.settings import PublisherConfig
 from sam_pipeline.schema.net.broker import STOMP, Broker, Target
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.program.wording import grouped
+from sam_pipeline.schema.program.wording import duration, grouped
 
 TOPIC, QUEUE = "topic", "queue"
 KINDS = (TOPIC, QUEUE)
@@ -105,46 +106,35 @@ class LoadSelection(NamedTuple):
     rate: Optional[float] = None
 
 
-class Scenario(NamedTuple):
-    """A scenario of the field besides the matrix."""
-
-    text: str
-    producers: int
-    consumers: int
-    size_bytes: int
-    messages: int
-    seconds: float
-    rate: Optional[float] = None
-    has_slow_consumer: bool = False
-
-
 SCENARIOS = {
-    COLLECTOR: Scenario(
-        "300 producers, 2,000 messages/s in total, one consumer, 500 B",
-        300,
-        1,
-        500,
-        60_000,
-        30.0,
-        2000.0,
-    ),
-    FAN_OUT: Scenario("10 producers, 100 consumers, 200 B", 10, 100, 200, 20_000, 30.0),
-    FLOW_CONTROL: Scenario(
-        "5 producers, 2,000 messages/s in total, 5 consumers, one of them slow for a while, 1 kB",
-        *(5, 5, 1000, 60_000, 30.0, 2000.0, True),
-    ),
+    COLLECTOR: LoadCell(COLLECTOR, TOPIC, True, 300, 1, 500, 60_000, 30.0, 2000.0),
+    FAN_OUT: LoadCell(FAN_OUT, TOPIC, True, 10, 100, 200, 20_000, 30.0),
+    FLOW_CONTROL: LoadCell(FLOW_CONTROL, TOPIC, True, 5, 5, 1000, 60_000, 30.0, 2000.0, True),
 }
+"""The scenarios of the field besides the matrix."""
 MATRIX_MESSAGES, MATRIX_SECONDS = 10_000, 5.0
 WARM_UP_MESSAGES, WARM_UP_SECONDS = 2000, 5.0
 
 
 def plan(selection: LoadSelection) -> list[LoadCell]:
     """All cells in the order in which they are measured; the first one warms the broker up."""
+    matrix = [
+        LoadCell(MATRIX, TOPIC, True, *numbers, size, MATRIX_MESSAGES, MATRIX_SECONDS)
+        for size in selection.sizes
+        for numbers in product(selection.producers, selection.consumers)
+    ]
     cells = [
-        cell
+        cell._replace(
+            kind=kind,
+            persistent=persistent,
+            messages=selection.messages or cell.messages,
+            seconds=selection.seconds or cell.seconds,
+            rate=selection.rate or cell.rate,
+        )
         for kind in selection.kinds or (TOPIC,)
         for persistent in selection.persistence or (True,)
-        for cell in _cells(selection, kind, persistent)
+        for name in selection.scenarios
+        for cell in (matrix if name == MATRIX else [SCENARIOS[name]])
     ]
     first = cells[0]
     messages = min(WARM_UP_MESSAGES, first.messages)
@@ -153,44 +143,18 @@ def plan(selection: LoadSelection) -> list[LoadCell]:
     return [warm_up, *cells]
 
 
-def _cells(selection: LoadSelection, kind: str, persistent: bool) -> Iterator[LoadCell]:
-    messages, seconds = selection.messages, selection.seconds
-    for name in selection.scenarios:
-        if name == MATRIX:
-            bounds = (messages or MATRIX_MESSAGES, seconds or MATRIX_SECONDS)
-            for size in selection.sizes:
-                for producers in selection.producers:
-                    for consumers in selection.consumers:
-                        numbers = (producers, consumers, size, *bounds)
-                        yield LoadCell(name, kind, persistent, *numbers, selection.rate)
-        else:
-            chosen = SCENARIOS[name]
-            bounds = (messages or chosen.messages, seconds or chosen.seconds)
-            numbers = (chosen.producers, chosen.consumers, chosen.size_bytes, *bounds)
-            more = (selection.rate or chosen.rate, chosen.has_slow_consumer)
-            yield LoadCell(name, kind, persistent, *numbers, *more)
-
-
-def bounds_text(cells: Iterable[LoadCell]) -> str:
+def bounds_text(cells: Sequence[LoadCell]) -> str:
     """How much the cells send, and how long they take, at most."""
-    cells = list(cells)
     sent = sum(cell.messages for cell in cells)
     received = sum(cell.messages * cell.copies for cell in cells)
     size = sum(cell.messages * cell.copies * cell.size_bytes for cell in cells)
-    sending_s = sum(cell.seconds for cell in cells)
-    limit_s = sum(cell.limit_s for cell in cells)
+    sending = duration(round(sum(cell.seconds for cell in cells)))
+    limit = duration(round(sum(cell.limit_s for cell in cells)))
     return (
         f"{grouped(len(cells))} cells, the first one to warm up: at most {grouped(sent)} messages"
         f" sent, {grouped(received)} received ({grouped(round(size / 1e6))} MB of payload),"
-        f" {duration_text(sending_s)} of sending, {duration_text(limit_s)} with all waits"
+        f" {sending} of sending, {limit} with all waits"
     )
-
-
-def duration_text(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def size_text(size_bytes: int) -> str:

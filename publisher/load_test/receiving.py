@@ -7,10 +7,12 @@ import selectors
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from sam_pipeline.publisher.load_test.counting import BUCKETS, Arrivals, bucket
+from sam_pipeline.publisher.load_test.counting import Arrivals, Durations
 from sam_pipeline.publisher.load_test.plan import EMPTY_S, LEAVE_S, SET_UP_S, SLOW_PER_S, LoadCell
 from sam_pipeline.publisher.load_test.wire import Consumer, LoadArrival, LoadRoute
 from sam_pipeline.publisher.load_test.workers import (
@@ -22,99 +24,73 @@ from sam_pipeline.publisher.load_test.workers import (
     PROGRESS_S,
     READY,
 )
+from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import SessionLost
 
 READS_PER_TURN = 4
-"""So often a connection is read before the others get their turn."""
+"""How often a connection is read before the others get their turn."""
+READ_BYTES = RECEIVE_BYTES * 4
 SLOW_BYTES, SLOW_TLS_BYTES = 4096, 16384
 """A slow consumer reads in small pieces; over TLS no piece of a record may remain unread."""
 SLOW_TICK_S = 0.01
 """How often it looks whether it may read again."""
 EMPTY_QUIET_S = 1.0
-"""A queue is empty when nothing has arrived for so long."""
+"""A queue counts as empty when nothing has arrived for this long."""
 
 
-class LagCounts(NamedTuple):
-    """Durations by bucket of `histogram`, and the longest one, in µs."""
-
-    counts: dict[int, int]
-    longest_us: int
-
-
-class ReceivingReport(NamedTuple):
+@dataclass
+class ReceivingReport:
     """What the consumers of a process received; `arrivals` and `by_bin` are by consumer.
 
-    `lags` has the time from sending to arrival by interval of the time since the start, then by
-    bucket. `to_broker` and `from_broker` are its parts, if the broker states a time.
+    `lags` has the time from sending to arrival, by interval of the time since the start.
+    `to_broker` and `from_broker` are its parts, if the broker states a time.
     """
 
-    server: str
     arrivals: dict[int, Arrivals]
     by_bin: dict[int, dict[int, int]]
-    lags: dict[int, LagCounts]
-    to_broker: LagCounts
-    from_broker: LagCounts
-    last_s: float
-    bytes: int
-    foreign: int
-    wall_s: float
-    processor_s: float
-    problems: Sequence[str]
+    lags: dict[int, Durations] = field(default_factory=dict)
+    to_broker: Durations = field(default_factory=Durations)
+    from_broker: Durations = field(default_factory=Durations)
+    server: str = ""
+    last_s: float = 0.0
+    bytes: int = 0
+    foreign: int = 0
+    wall_s: float = 0.0
+    processor_s: float = 0.0
+    problems: list[str] = field(default_factory=list)
 
 
 class _Watch:
     """Counts the arrivals of all consumers of this process."""
 
-    def __init__(self, cell: LoadCell, cell_number: int, consumers: Sequence[int], bin_s: float):
-        shares = [cell.share(number) for number in range(cell.producers)]
-        self.arrivals = {number: Arrivals(shares) for number in consumers}
-        self.by_bin: dict[int, dict[int, int]] = {number: {} for number in consumers}
-        self.counts: dict[int, int] = {}
-        """By interval and bucket: `interval * BUCKETS + bucket`."""
-        self.longest_us: dict[int, int] = {}
-        self.parts: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        self.longest_parts_us = [0, 0]
-        self.foreign = 0
+    def __init__(self, report: ReceivingReport, cell_number: int, bin_s: float) -> None:
         self.start_us = 0
-        self.last_us = 0
+        self._report = report
         self._cell_number = cell_number
         self._bin_us = int(bin_s * 1e6)
 
     def note(self, consumer: int, arrival: LoadArrival) -> None:
+        report = self._report
         cell, producer, number, sent_us, broker_us, arrived_us = arrival
-        if cell != self._cell_number:
-            self.foreign += 1
-            return
         try:
-            self.arrivals[consumer].add(producer, number)
+            if cell != self._cell_number:
+                raise IndexError
+            report.arrivals[consumer].add(producer, number)
         except IndexError:
-            self.foreign += 1
+            report.foreign += 1
             return
-        self.last_us = arrived_us
+        report.last_s = max(0.0, (arrived_us - self.start_us) / 1e6)
         at = max(0, arrived_us - self.start_us) // self._bin_us
-        by_bin = self.by_bin[consumer]
+        by_bin = report.by_bin[consumer]
         by_bin[at] = by_bin.get(at, 0) + 1
-        lag_us = max(0, arrived_us - sent_us)
-        key = at * BUCKETS + bucket(lag_us)
-        self.counts[key] = self.counts.get(key, 0) + 1
-        if lag_us > self.longest_us.get(at, -1):
-            self.longest_us[at] = lag_us
+        if at not in report.lags:
+            report.lags[at] = Durations()
+        report.lags[at].add(max(0, arrived_us - sent_us))
         if broker_us:
             # The broker's time has no fractions of a ms, so ours must not have them either.
-            to_us = max(0, broker_us - sent_us // 1000 * 1000)
-            from_us = max(0, arrived_us - broker_us)
-            for part, duration_us in enumerate((to_us, from_us)):
-                key = bucket(duration_us)
-                self.parts[part][key] = self.parts[part].get(key, 0) + 1
-                if duration_us > self.longest_parts_us[part]:
-                    self.longest_parts_us[part] = duration_us
-
-    def lags(self) -> dict[int, LagCounts]:
-        found = {at: LagCounts({}, longest) for at, longest in self.longest_us.items()}
-        for key, count in self.counts.items():
-            found[key // BUCKETS].counts[key % BUCKETS] = count
-        return found
+            report.to_broker.add(max(0, broker_us - sent_us // 1000 * 1000))
+            report.from_broker.add(max(0, arrived_us - broker_us))
 
 
 def receive(
@@ -127,46 +103,46 @@ def receive(
 ) -> None:
     """Subscribe, count what arrives until END, report, and delete the subscriptions."""
     deadline = Deadline.after(SET_UP_S)
-    watch = _Watch(cell, cell_number, consumers, bin_s)
+    shares = [cell.share(number) for number in range(cell.producers)]
+    arrivals = {number: Arrivals(shares) for number in consumers}
+    report = ReceivingReport(arrivals, by_bin={number: {} for number in consumers})
+    watch = _Watch(report, cell_number, bin_s)
     opened: dict[int, Consumer] = {}
+    slow_bytes = SLOW_TLS_BYTES if route.target.broker.tls else SLOW_BYTES
     try:
         for number in consumers:
-            opened[number] = _consumer(route, cell, (cell_number, number), watch, deadline)
-        pipe.send((READY, next(iter(opened.values())).server))
-        report = _receive_all(pipe, cell, watch, opened)
-    except (EOFError, OSError):  # the tool was killed: finish its work
-        report = None
+            is_slow = cell.has_slow_consumer and number == 0
+            opened[number] = Consumer(
+                route,
+                cell,
+                (cell_number, number),
+                partial(watch.note, number),
+                deadline,
+                slow_bytes if is_slow else READ_BYTES,
+            )
+        report.server = opened[consumers[0]].server
+        pipe.send((READY, ""))
+        _receive_all(pipe, cell, watch, report, opened)
     finally:
         ends = Deadline.after(LEAVE_S)
-        left = [consumer.leave(ends) for consumer in opened.values()]
-    if report is not None:
-        pipe.send((DONE, report._replace(problems=[*report.problems, *filter(None, left)])))
-
-
-def _consumer(
-    route: LoadRoute, cell: LoadCell, numbers: tuple[int, int], watch: _Watch, deadline: Deadline
-) -> Consumer:
-    number = numbers[1]
-
-    def arrived(arrival: LoadArrival) -> None:
-        watch.note(number, arrival)
-
-    if cell.has_slow_consumer and number == 0:
-        piece = SLOW_TLS_BYTES if route.target.broker.tls else SLOW_BYTES
-        return Consumer(route, cell, numbers, arrived, deadline, piece)
-    return Consumer(route, cell, numbers, arrived, deadline)
+        report.problems += filter(None, [consumer.leave(ends) for consumer in opened.values()])
+    pipe.send((DONE, report))
 
 
 def _receive_all(
-    pipe: Connection, cell: LoadCell, watch: _Watch, opened: dict[int, Consumer]
-) -> Optional[ReceivingReport]:
+    pipe: Connection,
+    cell: LoadCell,
+    watch: _Watch,
+    report: ReceivingReport,
+    opened: dict[int, Consumer],
+) -> None:
+    """Count what arrives until END."""
     selector = selectors.DefaultSelector()
     selector.register(pipe, selectors.EVENT_READ)
     for number, consumer in opened.items():
         selector.register(consumer.session, selectors.EVENT_READ, number)
     slow = opened.get(0) if cell.has_slow_consumer else None
     pace, paused = _Pace(cell), False
-    problems: list[str] = []
     started, began = time.monotonic(), os.times()
     worked = began
     said = -1
@@ -175,14 +151,14 @@ def _receive_all(
         now = time.monotonic()
         if now >= next_progress:
             next_progress = now + PROGRESS_S
-            count = sum(one.count for one in watch.arrivals.values())
+            count = sum(one.count for one in report.arrivals.values())
             if count != said:
                 said, worked = count, os.times()
             pipe.send((PROGRESS, count))
             for consumer in opened.values():
                 with suppress(SessionLost):  # its next read reports it
                     consumer.flush()
-        if paused and slow is not None and pace.allows(watch.arrivals[0].count):
+        if paused and slow is not None and pace.allows(report.arrivals[0].count):
             selector.register(slow.session, selectors.EVENT_READ, 0)
             paused = False
         for key, _ in selector.select(SLOW_TICK_S if paused else PROGRESS_S / 2):
@@ -194,13 +170,17 @@ def _receive_all(
                     started, began = time.monotonic(), os.times()
                     pace.start(started)
                 elif request == EMPTY:
-                    _empty(opened, problems)
+                    _empty(opened, report.problems)
                 elif request == END:
-                    spent_s = worked.user + worked.system - began.user - began.system
-                    return _report(watch, opened, problems, started, spent_s)
+                    report.processor_s = worked.user + worked.system - began.user - began.system
+                    report.wall_s = report.last_s or time.monotonic() - started
+                    for consumer in opened.values():
+                        report.bytes += consumer.reader.bytes
+                        report.foreign += consumer.reader.foreign
+                    return
                 continue
             consumer = opened[number]
-            if consumer is slow and not pace.allows(watch.arrivals[number].count):
+            if consumer is slow and not pace.allows(report.arrivals[0].count):
                 selector.unregister(consumer.session)
                 paused = True
                 continue
@@ -209,7 +189,7 @@ def _receive_all(
                     if not consumer.receive():
                         break
             except SessionLost as loss:
-                problems.append(f"consumer {number}: {loss}")
+                report.problems.append(f"consumer {number}: {loss}")
                 selector.unregister(consumer.session)
 
 
@@ -256,31 +236,3 @@ def _empty(opened: dict[int, Consumer], problems: list[str]) -> None:
             last = time.monotonic()
         else:
             time.sleep(0.02)
-
-
-def _report(
-    watch: _Watch,
-    opened: dict[int, Consumer],
-    problems: Sequence[str],
-    started: float,
-    processor_s: float,
-) -> ReceivingReport:
-    readers = [consumer.reader for consumer in opened.values()]
-    last_s = max(0.0, (watch.last_us - watch.start_us) / 1e6)
-    to_broker, from_broker = (
-        LagCounts(counts, longest) for counts, longest in zip(watch.parts, watch.longest_parts_us)
-    )
-    return ReceivingReport(
-        next(iter(opened.values())).server,
-        watch.arrivals,
-        watch.by_bin,
-        watch.lags(),
-        to_broker,
-        from_broker,
-        last_s,
-        sum(reader.bytes for reader in readers),
-        watch.foreign + sum(reader.foreign for reader in readers),
-        last_s or time.monotonic() - started,
-        processor_s,
-        problems,
-    )

@@ -1,8 +1,4 @@
-"""The process of some producers: sends on all their connections at once.
-
-A producer has a limited number of messages without a receipt, as a careful client has. So it goes
-as fast as the broker confirms, and stops when the broker does: that is flow control.
-"""
+"""The process of some producers: sends on all their connections at once."""
 
 from __future__ import annotations
 
@@ -11,21 +7,18 @@ import os
 import selectors
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from sam_pipeline.publisher.load_test.counting import Sent
 from sam_pipeline.publisher.load_test.plan import CONFIRM_S, SET_UP_S, LoadCell
-from sam_pipeline.publisher.load_test.wire import LoadRoute, Producer
+from sam_pipeline.publisher.load_test.wire import PER_RECEIPT, LoadRoute, Producer
 from sam_pipeline.publisher.load_test.workers import DONE, GO, PROGRESS, PROGRESS_S, READY
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import SessionLost
 
-PER_RECEIPT = 50
-"""Messages that one receipt confirms at most; with a rate, only those that are due."""
-MAX_RECEIPTS = 2
-"""Receipts that a producer waits for at most before it sends more."""
 TICK_S = 0.002
 """How often a producer with a rate looks whether a message is due."""
 
@@ -45,52 +38,6 @@ class SendingReport(NamedTuple):
     problems: Sequence[str]
 
 
-class _Line:
-    """A producer with what it has under way."""
-
-    def __init__(self, producer: Producer, share: int) -> None:
-        self.producer, self.share = producer, share
-        self.number = producer.number
-        self.next = 0
-        self.confirmed = 0
-        self.waiting: deque[int] = deque()
-        """The receipts it waits for: each is the number of messages that are confirmed then."""
-        self.unsent = b""
-        self.lost = False
-
-    @property
-    def is_done(self) -> bool:
-        return self.lost or not (self.waiting or self.unsent)
-
-    def can_send(self) -> bool:
-        if self.lost or self.unsent or self.next >= self.share:
-            return False
-        return len(self.waiting) < MAX_RECEIPTS
-
-    def send(self, count: int) -> int:
-        """Send up to `count` messages, and return how many it sent."""
-        count = min(count, self.share - self.next)
-        self.unsent = self.producer.frames(self.next, count)
-        self.next += count
-        self.waiting.append(self.next)
-        self.flush()
-        return count
-
-    def flush(self) -> None:
-        if self.unsent:
-            self.unsent = self.unsent[self.producer.session.send_now(self.unsent) :]
-
-    def receive(self) -> bool:
-        """Read receipts; return whether one arrived."""
-        self.producer.session.receive_now()
-        receipts = self.producer.session.receipts_now()
-        for receipt in receipts:
-            self.confirmed = max(self.confirmed, int(receipt))
-            while self.waiting and self.waiting[0] <= self.confirmed:
-                self.waiting.popleft()
-        return bool(receipts)
-
-
 def send(
     pipe: Connection,
     route: LoadRoute,
@@ -101,37 +48,32 @@ def send(
 ) -> None:
     """Connect, wait for GO, send, and report."""
     deadline = Deadline.after(SET_UP_S)
-    lines = [
-        _Line(Producer(route, cell, (cell_number, number), deadline), cell.share(number))
-        for number in producers
-    ]
+    lines = [Producer(route, cell, (cell_number, number), deadline) for number in producers]
     try:
         pipe.send((READY, ""))
         request, *start = pipe.recv()
         if request == GO:
             pipe.send((DONE, _send_all(pipe, cell, lines, start[0], bin_s)))
             pipe.recv()
-    except EOFError:
-        pass
     finally:
         for line in lines:
-            line.producer.session.drop()
+            line.session.drop()
 
 
 def _send_all(
-    pipe: Connection, cell: LoadCell, lines: Sequence[_Line], start: float, bin_s: float
+    pipe: Connection, cell: LoadCell, lines: Sequence[Producer], start: float, bin_s: float
 ) -> SendingReport:
     """Send until all is sent, the time is over or a request arrives; wait for the receipts."""
     selector = selectors.DefaultSelector()
     selector.register(pipe, selectors.EVENT_READ)
     for line in lines:
-        selector.register(line.producer.session, selectors.EVENT_READ, line)
+        selector.register(line.session, selectors.EVENT_READ, line)
     rate = cell.rate and cell.rate * len(lines) / cell.producers
     by_bin: dict[int, int] = {}
     problems: list[str] = []
     turns = deque(lines)
     sent = 0
-    writing = set[_Line]()
+    writing = set[Producer]()
     time.sleep(max(0.0, start - time.time()))
     started, began = time.monotonic(), os.times()
     last_s, next_progress = 0.0, started
@@ -156,7 +98,7 @@ def _send_all(
         for line in lines:
             if bool(line.unsent) != (line in writing) and not line.lost:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
-                selector.modify(line.producer.session, events, line)
+                selector.modify(line.session, events, line)
                 writing ^= {line}
         everything = all(line.lost or line.next >= line.share for line in lines)
         if (everything or now >= ends_at) and all(line.is_done for line in lines):
@@ -181,7 +123,7 @@ def _send_all(
                 if events & selectors.EVENT_READ and line.receive():
                     last_s = time.monotonic() - started
             if line.lost:
-                selector.unregister(line.producer.session)
+                selector.unregister(line.session)
     took = os.times()
     return SendingReport(
         {line.number: Sent(line.next, line.confirmed) for line in lines},
@@ -193,17 +135,11 @@ def _send_all(
     )
 
 
-class _noting_loss:
+@contextmanager
+def _noting_loss(line: Producer, problems: list[str]) -> Iterator[None]:
     """Turns the end of a session into a problem, once."""
-
-    def __init__(self, line: _Line, problems: list[str]) -> None:
-        self._line, self._problems = line, problems
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        if not isinstance(error, SessionLost):
-            return False
-        self._line.lost = True
-        self._problems.append(f"producer {self._line.number}: {error}")
-        return True
+    try:
+        yield
+    except SessionLost as loss:
+        line.lost = True
+        problems.append(f"producer {line.number}: {loss}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Callable, NamedTuple, Optional
 
@@ -30,6 +31,10 @@ NAME = "sam-load-test"
 """All our destinations, subscriptions and clients are called `sam-load-test.RUN…`."""
 HEADER = "samLoadTest"
 SUBSCRIPTION = "load"
+PER_RECEIPT = 50
+"""Messages that one receipt confirms at most; with a rate, only those that are due."""
+MAX_RECEIPTS = 2
+"""Receipts that a producer waits for at most before it sends more."""
 PREFETCH = 200
 """How many unacknowledged messages a consumer may have."""
 FRAME_BYTES = 512
@@ -131,7 +136,7 @@ class Consumer:
         numbers: tuple[int, int],
         arrived: Callable[[LoadArrival], None],
         deadline: Deadline,
-        receive_bytes: int = RECEIVE_BYTES * 4,
+        receive_bytes: int,
     ) -> None:
         """`numbers`: of the cell and of the consumer.
 
@@ -215,7 +220,11 @@ class Consumer:
 
 
 class Producer:
-    """A session that sends; `frames` makes the messages."""
+    """A session that sends its share of the messages, in order.
+
+    It has a limited number of messages without a receipt, as a careful client has. So it goes as
+    fast as the broker confirms, and stops when the broker does: that is flow control.
+    """
 
     def __init__(
         self, route: LoadRoute, cell: LoadCell, numbers: tuple[int, int], deadline: Deadline
@@ -237,15 +246,48 @@ class Producer:
             *(head, HEADER.encode(), route.run.encode(), cell_number, self.number),
         )
         self._payload = b"\n\n" + b"x" * cell.size_bytes + b"\0"
+        self.share = cell.share(self.number)
+        self.next = 0
+        self.confirmed = 0
+        self.waiting: deque[int] = deque()
+        """The receipts it waits for: each is the number of messages that are confirmed then."""
+        self.unsent = b""
+        self.lost = False
 
-    def frames(self, first: int, count: int) -> bytes:
-        """Messages from this number on; the last one asks for a receipt with the next number."""
+    @property
+    def is_done(self) -> bool:
+        return self.lost or not (self.waiting or self.unsent)
+
+    def can_send(self) -> bool:
+        if self.lost or self.unsent or self.next >= self.share:
+            return False
+        return len(self.waiting) < MAX_RECEIPTS
+
+    def send(self, count: int) -> int:
+        """Send up to `count` messages, the last of which asks for a receipt; return how many."""
+        first, self.next = self.next, min(self.next + count, self.share)
         parts: list[bytes] = []
-        for number in range(first, first + count):
+        for number in range(first, self.next):
             parts += (self._head, b"%d.%d" % (number, time.time_ns() // 1000), self._payload)
-        asking = b"\n%b:%d" % (RECEIPT.encode(), first + count)
-        parts[-1] = asking + self._payload
-        return b"".join(parts)
+        parts[-1] = b"\n%b:%d%b" % (RECEIPT.encode(), self.next, self._payload)
+        self.unsent = b"".join(parts)
+        self.waiting.append(self.next)
+        self.flush()
+        return self.next - first
+
+    def flush(self) -> None:
+        if self.unsent:
+            self.unsent = self.unsent[self.session.send_now(self.unsent) :]
+
+    def receive(self) -> bool:
+        """Read receipts; return whether one arrived."""
+        self.session.receive_now()
+        receipts = self.session.receipts_now()
+        for receipt in receipts:
+            self.confirmed = max(self.confirmed, int(receipt))
+            while self.waiting and self.waiting[0] <= self.confirmed:
+                self.waiting.popleft()
+        return bool(receipts)
 
 
 def _open(

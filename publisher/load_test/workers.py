@@ -36,10 +36,6 @@ class Worker:
         self._process.start()
         end.close()
 
-    @property
-    def is_alive(self) -> bool:
-        return self._process.is_alive()
-
     def say(self, *request: object) -> None:
         """Ask for something; a process that has ended hears nothing."""
         with suppress(OSError):

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from sam_pipeline.publisher.load_test.conduct import COMPLETE, CellRun
-from sam_pipeline.publisher.load_test.counting import Arrivals, Sent, bucket
+from sam_pipeline.publisher.load_test.counting import Arrivals, Durations, Sent, bucket
 from sam_pipeline.publisher.load_test.figures import document_of
 from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX, TOPIC, LoadCell
-from sam_pipeline.publisher.load_test.receiving import LagCounts, ReceivingReport
+from sam_pipeline.publisher.load_test.receiving import ReceivingReport
 from sam_pipeline.publisher.load_test.sending import SendingReport
 from sam_pipeline.publisher.load_test.wire import LoadRoute
 from sam_pipeline.schema.net.broker import Target, parse_broker
 
 ROUTE = LoadRoute(Target(parse_broker("stomp://localhost")), "ab12")
-NONE = LagCounts({}, 0)
 
 
 def arrivals(shares: list[int], *ids: tuple[int, int]) -> Arrivals:
@@ -36,11 +35,17 @@ def figures(
     is_slow = scenario == FLOW_CONTROL
     cell = LoadCell(scenario, TOPIC, True, 1, 1, 1000, 100, 1.5, rate, is_slow)
     there = arrivals([100], *((0, number) for number in range(arrived)))
-    lags = {0: LagCounts({bucket(1000): arrived}, 1500)}
+    lags = {0: Durations({bucket(1000): arrived}, 1500)}
     sending = SendingReport({0: Sent(100, 100)}, {0: 60, 1: 40}, 1.0, 1.0, processor_s, [])
     receiving = ReceivingReport(
-        *("Fake/1.0", {0: there}, {0: {0: arrived}}, lags, NONE, NONE),
-        *(2.0, 300_000, 0, 2.0, 0.1, []),
+        {0: there},
+        {0: {0: arrived}},
+        lags,
+        server="Fake/1.0",
+        last_s=2.0,
+        bytes=300_000,
+        wall_s=2.0,
+        processor_s=0.1,
     )
     run = CellRun(cell, 1, 0.0, 0.5, [sending], [receiving], ended_by, busy, [])
     return document_of(run, ROUTE)
