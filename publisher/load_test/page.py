@@ -187,89 +187,75 @@ def mode_text(kind: str, persistent: bool) -> str:
     return f"{kind}, persistent" + (", durable subscriptions" if kind == TOPIC else "")
 
 
+OVER_CONSUMERS: Sequence[tuple[str, str, str, Value]] = (
+    (
+        "Throughput over consumers",
+        "received messages/s",
+        "All consumers together; on a topic, equal throughput means fewer messages sent.",
+        itemgetter("received_per_s"),
+    ),
+    (
+        "Throughput of one consumer",
+        "messages/s per consumer",
+        "The mean over the consumers.",
+        itemgetter("received_per_s_per_consumer"),
+    ),
+    (
+        "Lag over consumers",
+        "99th percentile of the lag (ms)",
+        "99 of 100 messages arrived within this time, most of it spent waiting in the broker.",
+        lambda one: one["lag_ms"] and one["lag_ms"]["p99"],
+    ),
+)
+"""Plots of the matrix: title, label, caption and value."""
+
+
 def _matrix(runs: Sequence[LoadRun], mode: str) -> Iterator[str]:
-    documents = [one for run in runs for one in run.documents]
-    producers, consumers = _distinct(documents, "producers"), _distinct(documents, "consumers")
-    sizes = _distinct(documents, "size_bytes")
+    producers, consumers, sizes = (
+        sorted({one[key] for run in runs for one in run.documents})
+        for key in ("producers", "consumers", "size_bytes")
+    )
     most = max(producers)
-    over_consumers: dict[str, tuple[str, str, Value]] = {
-        "Throughput over consumers": (
-            "received messages/s",
-            (
-                "All consumers together. On a topic each of them receives every message, so equal"
-                " throughput means fewer messages sent."
-            ),
-            itemgetter("received_per_s"),
-        ),
-        "Throughput of one consumer": (
-            "messages/s per consumer",
-            "The mean over the consumers.",
-            itemgetter("received_per_s_per_consumer"),
-        ),
-        "Lag over consumers": (
-            "99th percentile of the lag (ms)",
-            (
-                "99 of 100 messages arrived within this time. Producers send as fast as the broker"
-                " confirms, so most of it is waiting in the broker."
-            ),
-            lambda one: one["lag_ms"] and one["lag_ms"]["p99"],
-        ),
-    }
-    for title, (label, caption, value) in over_consumers.items():
+
+    def over_consumers(run: LoadRun, size: int, value: Value) -> Panel:
+        matches = [(n, _where(run, size_bytes=size, producers=n)) for n in producers]
+        lines = [
+            (plural(n, "producer"), _points(cells, "consumers", value)) for n, cells in matches
+        ]
+        return Panel(size_text(size), lines)
+
+    for title, label, caption, value in OVER_CONSUMERS:
+        rows = [[over_consumers(run, size, value) for run in runs] for size in sizes]
         axes = Axes("consumers", label, ticks=consumers)
-
-        def lines(run: LoadRun, size: int, value: Value = value) -> Sequence[tuple[str, Points]]:
-            return [
-                (
-                    plural(count, "producer"),
-                    _points(_where(run, size_bytes=size, producers=count), "consumers", value),
-                )
-                for count in producers
-            ]
-
-        rows = [[Panel(size_text(size), lines(run, size)) for run in runs] for size in sizes]
         yield _drawn(f"{title} ({mode})", caption, rows, axes, runs)
 
-    row = [
-        Panel(
-            plural(most, "producer"),
-            [
-                (
-                    plural(count, "consumer"),
-                    _points(
-                        filter(
-                            itemgetter("size_bytes"), _where(run, consumers=count, producers=most)
-                        ),
-                        "size_bytes",
-                        itemgetter("payload_kb_per_s"),
-                    ),
-                )
-                for count in consumers
-            ],
-        )
-        for run in runs
-    ]
+    def over_payload(run: LoadRun) -> Panel:
+        value = itemgetter("payload_kb_per_s")
+        matches = [(n, _where(run, consumers=n, producers=most)) for n in consumers]
+        lines = [
+            (plural(n, "consumer"), _points(cells, "size_bytes", value)) for n, cells in matches
+        ]
+        return Panel(plural(most, "producer"), lines)
+
     caption = "Payload that all consumers received together, without headers."
     ticks = [size for size in sizes if size]
     axes = Axes("payload (bytes)", "received payload (kB/s)", ticks=ticks)
-    yield _drawn(f"Bytes over payload ({mode})", caption, [row], axes, runs)
-    rows = [
-        [
-            Panel(
-                f"{size_text(size)}, {plural(most, 'producer')}",
-                [
-                    (plural(one["consumers"], "consumer"), _over_time(one, LAG_MEDIAN))
-                    for one in _where(run, size_bytes=size, producers=most)
-                ],
-            )
-            for run in runs
+    yield _drawn(
+        f"Bytes over payload ({mode})", caption, [list(map(over_payload, runs))], axes, runs
+    )
+
+    def over_time(run: LoadRun, size: int) -> Panel:
+        cells = _where(run, size_bytes=size, producers=most)
+        lines = [
+            (plural(one["consumers"], "consumer"), _over_time(one, LAG_MEDIAN)) for one in cells
         ]
-        for size in sizes
-    ]
+        return Panel(f"{size_text(size)}, {plural(most, 'producer')}", lines)
+
     caption = (
         "The median lag of the messages that arrived in each interval. A line that rises means that"
         " the broker takes messages faster than it delivers them; it ends with the last message."
     )
+    rows = [[over_time(run, size) for run in runs] for size in sizes]
     yield _drawn(f"Lag over time ({mode})", caption, rows, Axes(SECONDS, "median lag (ms)"), runs)
 
 
@@ -373,8 +359,8 @@ def _where(run: LoadRun, **counts: int) -> Sequence[Document]:
 
 
 def _points(documents: Iterable[Document], key: str, value: Value) -> Points:
-    """A value over `key`, a point per cell; a value of 0 can't be drawn."""
-    return sorted((one[key], value(one) or None) for one in documents)
+    """A value over `key`, a point per cell; 0 can't be drawn on a logarithmic axis."""
+    return sorted((one[key], value(one) or None) for one in documents if one[key])
 
 
 def _over_time(one: Document, name: str) -> Points:
@@ -390,10 +376,6 @@ def _over_time(one: Document, name: str) -> Points:
         (round((at + 0.5) * interval_s, 3), (value or None) if is_lag else value)
         for at, value in enumerate(values)
     ]
-
-
-def _distinct(documents: Iterable[Document], key: str) -> list[int]:
-    return sorted({one[key] for one in documents})
 
 
 def _table(run: LoadRun, is_named: bool) -> Iterator[str]:
