@@ -34,7 +34,7 @@ from sam_pipeline.publisher.delivery.outgoing import (
     require_deliverable,
     script_origin,
 )
-from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication, courier_for
+from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
 from sam_pipeline.publisher.probe.values import record_of_values, this_host
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
@@ -118,7 +118,7 @@ class Publisher:
         self.spooled = 0
         self.last = Publication()
         """The outcome of the messages that were delivered last."""
-        self._courier = courier_for(self.config)
+        self._courier = Courier(self.config)
         self._waiting = _Waiting(self.config)
         self._finalizer: Any = None
         self._closed = False

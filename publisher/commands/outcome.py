@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_copy, outgoing
-from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt, courier_for
+from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.log import lazy_logger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Callable, TextIO
 
-    from sam_pipeline.publisher.delivery.publication import CopyingCourier, Courier, Publication
+    from sam_pipeline.publisher.delivery.publication import Publication
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
     from sam_pipeline.publisher.settings import PublisherConfig
@@ -73,7 +73,7 @@ def publish_and_report(
         print_previews(chain.from_iterable(bursts), config, output)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
-    with courier_for(config, meanwhile, termination) as courier:
+    with Courier(config, meanwhile, termination) as courier:
         for burst in bursts:
             deliver(burst, courier, report)
             if report.losses and not config.copy:
@@ -98,7 +98,7 @@ def publish_and_report(
     return code
 
 
-def deliver(messages: Iterable[Message], courier: Courier | CopyingCourier, report: Report) -> None:
+def deliver(messages: Iterable[Message], courier: Courier, report: Report) -> None:
     """Deliver messages and drain the spool, within the time limit; report where they went."""
     config = report.config
     remaining = iter(messages)

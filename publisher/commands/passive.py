@@ -30,7 +30,6 @@ from sam_pipeline.publisher.delivery.publication import (
     NoBrokerTookIt,
     Publication,
     Receipt,
-    courier_for,
 )
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
@@ -50,7 +49,6 @@ from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.delivery.publication import CopyingCourier
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
@@ -185,7 +183,7 @@ def follow(
     logger.info("reading %s", args.fifo)
     if not (config.targets or config.copy):
         logger.warning("%s", advice_without_brokers(args.config))
-    with courier_for(config, termination=termination) as courier:
+    with Courier(config, termination=termination) as courier:
         for burst in messages:
             for batch in chunks(burst, body_size, BATCH, BATCH_BYTES):
                 try:
@@ -231,7 +229,7 @@ MIN_WAIT_S, MAX_WAIT_S = 1.0, 30.0
 
 
 def deliver_until_safe(
-    courier: Union[Courier, CopyingCourier],
+    courier: Courier,
     messages: Sequence[Message],
     timeout_s: float,
     termination: Termination,

@@ -115,11 +115,8 @@ class NoBrokerTookIt(PublishError):
         return "; ".join([loss, *map(str, self.others)])
 
 
-class Courier:
-    """Delivers messages, call after call, over the connection that worked last.
-
-    After a failure only unconfirmed messages are sent again, with the same ids.
-    """
+class BrokerSet:
+    """The brokers of the section or of a copy, over the connection that worked last."""
 
     def __init__(
         self,
@@ -127,32 +124,11 @@ class Courier:
         meanwhile: Callable[[], bool] | None = None,
         termination: Termination | None = None,
     ) -> None:
-        """While a broker is at work, `meanwhile` is called until it returns False.
-
-        After a `termination` no broker is waited for, if there is a spool.
-        """
         self._config = config
         self._meanwhile = meanwhile
         self._termination = termination if config.spool else None
         self._memory: Memory | None = None
         self._connection: tuple[Transport, BrokerCandidate] | None = None
-
-    def __enter__(self) -> Courier:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def deliver(self, messages: Iterable[Message], deadline: Deadline) -> Publication:
-        """Return once each message is confirmed by a broker or on disk in the spool.
-
-        Raises:
-            NoBrokerTookIt: some messages were lost.
-            ConfigError: they can't be signed, and were not sent.
-        """
-        batch = self.batch_of(messages)
-        self.offer(batch, deadline)
-        return self.settle(batch, deadline)
 
     def batch_of(self, messages: Iterable[Message]) -> MessageBatch:
         """The messages as they are sent; raises ConfigError if they can't be signed."""
@@ -357,28 +333,20 @@ def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication
     for message in messages:
         require_deliverable(message, config)
     deadline = Deadline.after(config.timeout_s)
-    with courier_for(config) as courier:
+    with Courier(config) as courier:
         publication = courier.deliver(messages, deadline)
         return publication._replace(drained=courier.drain(deadline))
-
-
-def courier_for(
-    config: PublisherConfig,
-    meanwhile: Callable[[], bool] | None = None,
-    termination: Termination | None = None,
-) -> Courier | CopyingCourier:
-    """A courier for the brokers of the configuration, and those of its copies."""
-    if not config.copy:
-        return Courier(config, meanwhile, termination)
-    return CopyingCourier(config, meanwhile, termination)
 
 
 GRACE_S = 1.0
 """How long after the deadline a thread may take to notice it, and to close a connection."""
 
 
-class CopyingCourier:
-    """Like a Courier: its outcome is that of the section, with those of the copies beside it."""
+class Courier:
+    """Delivers messages, call after call, to the brokers of the section and of each copy.
+
+    After a failure only unconfirmed messages are sent again, with the same ids.
+    """
 
     def __init__(
         self,
@@ -386,9 +354,13 @@ class CopyingCourier:
         meanwhile: Callable[[], bool] | None = None,
         termination: Termination | None = None,
     ) -> None:
+        """While a broker is at work, `meanwhile` is called until it returns False.
+
+        After a `termination` no broker is waited for, if there is a spool.
+        """
         self._config = config
         self._termination = termination
-        self._main = Courier(config, meanwhile, termination)
+        self._main = BrokerSet(config, meanwhile, termination)
         self._safe: dict[str, set[str]] = {}
         """The messages of the last call that another set of brokers lost, by name of the copy.
 
@@ -396,7 +368,7 @@ class CopyingCourier:
         """
         self._copies = [_CopyCourier(copy) for copy in config.copies]
 
-    def __enter__(self) -> CopyingCourier:
+    def __enter__(self) -> Courier:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -404,6 +376,8 @@ class CopyingCourier:
 
     def deliver(self, messages: Iterable[Message], deadline: Deadline) -> Publication:
         """Return once each message is confirmed or spooled, for the section and for each copy.
+
+        The outcome is that of the section, with those of the copies beside it.
 
         Raises:
             NoBrokerTookIt: some messages were lost, by the section or by a copy.
@@ -418,10 +392,10 @@ class CopyingCourier:
 
         batch = self._main.batch_of(unsafe(""))
         for copy in self._copies:
-            own = unsafe(copy.config.copy_name)
-            copy.prepare(messages_of_copy(own, self._config, copy.config))
+            own = messages_of_copy(unsafe(copy.config.copy_name), self._config, copy.config)
+            copy.batch = copy.brokers.batch_of(own)
         for copy in self._copies:
-            copy.start(copy.courier.offer, copy.batch, deadline)
+            copy.start(copy.brokers.offer, copy.batch, deadline)
         losses: list[NoBrokerTookIt] = []
         try:
             self._main.offer(batch, deadline)
@@ -434,7 +408,7 @@ class CopyingCourier:
             for copy in self._copies:
                 self._await(copy, deadline)
                 try:
-                    outcome = copy.courier.settle(copy.batch, deadline)
+                    outcome = copy.brokers.settle(copy.batch, deadline)
                 except NoBrokerTookIt as loss:
                     outcome = loss.publication
                     losses.append(loss)
@@ -443,7 +417,7 @@ class CopyingCourier:
             for copy in self._copies:
                 copy.abandon()  # if an error or an interrupt ended this before it did
         publication = publication._replace(copies=tuple(copies))
-        if losses:
+        if losses and self._copies:
             missing = {loss.copy_name: {m.message_id for m in loss.missing} for loss in losses}
             lost = set().union(*missing.values())
             for copy_name in ("", *(copy.config.copy_name for copy in self._copies)):
@@ -451,13 +425,14 @@ class CopyingCourier:
             losses[0].publication = publication
             losses[0].missing = tuple(m for m in originals if m.message_id in lost)
             losses[0].others = losses[1:]
+        if losses:
             raise losses[0]
         return publication
 
     def drain(self, deadline: Deadline) -> int:
         """Send spooled messages of earlier calls, from each spool; return their number."""
         for copy in self._copies:
-            copy.start(copy.courier.drain, deadline)
+            copy.start(copy.brokers.drain, deadline)
         try:
             drained = self._main.drain(deadline)
             for copy in self._copies:
@@ -468,8 +443,8 @@ class CopyingCourier:
         return drained
 
     def close(self) -> None:
-        for courier in (self._main, *(copy.courier for copy in self._copies)):
-            courier.close()
+        for brokers in (self._main, *(copy.brokers for copy in self._copies)):
+            brokers.close()
 
     def _await(self, copy: _CopyCourier, deadline: Deadline) -> Any:
         """The result of the copy's thread; None if it failed, is late, or a SIGTERM arrived."""
@@ -495,16 +470,13 @@ class CopyingCourier:
 
 
 class _CopyCourier:
-    """The courier of a copy, and its call under way."""
+    """The brokers of a copy, and the call under way."""
 
     def __init__(self, config: PublisherConfig) -> None:
         self.config = config
-        self.courier = Courier(config)
+        self.brokers = BrokerSet(config)
         self.batch = MessageBatch(())
         self._call: BackgroundCall | None = None
-
-    def prepare(self, messages: Sequence[Message]) -> None:
-        self.batch = self.courier.batch_of(messages)
 
     def start(self, work: Callable[..., object], *arguments: object) -> None:
         self._call = BackgroundCall(work, *arguments)
@@ -520,5 +492,5 @@ class _CopyCourier:
         """Let the call under way, if there is one, end without effect on what comes next."""
         if self._call is not None:
             self._call = None
-            self.courier = Courier(self.config)
+            self.brokers = BrokerSet(self.config)
             self.batch = self.batch.snapshot()

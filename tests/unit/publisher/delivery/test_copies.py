@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, Publisher, publish
-from sam_pipeline.publisher.delivery.publication import courier_for
+from sam_pipeline.publisher.delivery.publication import Courier
 from sam_pipeline.publisher.settings import load_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline
@@ -107,7 +107,7 @@ def test_messages_that_one_set_lost_are_sent_again_to_that_set_alone() -> None:
         configured(one.url, copy=(other.url,), more=LOSSY)
         config = load_config(None, {})
         lossy = config.replace(copy=tuple(t.replace(brokers=(dead_url(),)) for t in config.copy))
-        with courier_for(lossy) as courier:
+        with Courier(lossy) as courier:
             missing: Any = sent
             for _ in range(2):
                 with pytest.raises(NoBrokerTookIt, match=r"^copy region: 3 of 3 mess") as caught:

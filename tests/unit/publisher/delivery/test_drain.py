@@ -29,7 +29,7 @@ from sam_pipeline.publisher.delivery.drain import (
     drain_in_passing,
     drain_until,
 )
-from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, courier_for
+from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import MessageRejected, Terminated
 from sam_pipeline.publisher.settings import CopyTable, PublisherConfig
@@ -335,7 +335,7 @@ def test_what_does_not_fit_into_the_spool_waits_for_room(spool: DirectoryQueue) 
             spool.remove(name)
 
     termination: Any = Ending(repair=drain)
-    with courier_for(config_for(spool_max_messages=2)) as courier:
+    with Courier(config_for(spool_max_messages=2)) as courier:
         done = deliver_until_safe(courier, sent, 1.0, termination)
 
     assert ids(done.spooled) == ids(sent)
@@ -349,7 +349,7 @@ def test_a_copy_whose_spool_fails_neither_loses_nor_doubles_anything(tmp_path: P
     termination: Any = Ending(repair=(tmp_path / "b").unlink)
     sent = messages(3)
 
-    with courier_for(config) as courier:
+    with Courier(config) as courier:
         done = deliver_until_safe(courier, sent, 1.0, termination)
 
     assert ids(done.spooled) == spooled("a") == spooled("b") == ids(sent)
@@ -357,7 +357,7 @@ def test_a_copy_whose_spool_fails_neither_loses_nor_doubles_anything(tmp_path: P
 
 def test_at_a_termination_it_is_tried_once_more_and_the_loss_is_an_error() -> None:
     termination: Any = Ending(at=3)
-    with courier_for(PublisherConfig()) as courier, pytest.raises(NoBrokerTookIt) as raised:
+    with Courier(PublisherConfig()) as courier, pytest.raises(NoBrokerTookIt) as raised:
         deliver_until_safe(courier, messages(3), 1.0, termination)
 
     assert raised.value.lost == 3
