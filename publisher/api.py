@@ -33,6 +33,7 @@ from sam_pipeline.publisher.delivery.outgoing import (
     outgoing,
     require_deliverable,
     script_origin,
+    signer_of,
 )
 from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
 from sam_pipeline.publisher.probe.values import record_of_values, this_host
@@ -111,8 +112,6 @@ class Publisher:
             if problem := problem_of_destination(destination):
                 raise ConfigError([problem])
             if self.config.signing_key_file:
-                from sam_pipeline.publisher.delivery.signing import signer_of  # 10 ms
-
                 signer_of(self.config.signing_key_file)
         self.published = 0
         self.spooled = 0

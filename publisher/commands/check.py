@@ -21,9 +21,8 @@ from sam_pipeline.publisher.brokers.tokens import (
 )
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options, flags_of
-from sam_pipeline.publisher.delivery.outgoing import command_origin, destination_at
+from sam_pipeline.publisher.delivery.outgoing import command_origin, destination_at, signer_of
 from sam_pipeline.publisher.delivery.route import addresses_of
-from sam_pipeline.publisher.delivery.signing import signer_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings import (
     BrokerTable,

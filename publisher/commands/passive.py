@@ -49,9 +49,7 @@ from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings import PublisherConfig
-    from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\

@@ -37,7 +37,6 @@ from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record

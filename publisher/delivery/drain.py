@@ -85,10 +85,10 @@ def drain(
     Args:
         pass_over: names of elements that are not sent.
     """
-    totals = DrainTotals()
     if config.spool is None:
-        return totals
-    queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
+        return DrainTotals()
+    passes = _Passes(config.spool, config, go_on, pass_over)
+    queue, totals = passes.queue, passes.totals
     queue.purge()
     totals.complete = all(name in pass_over for name in queue.names())
     if totals.complete:
@@ -104,8 +104,7 @@ def drain(
         for target, _ in route.candidates():
             try:
                 with closing(kind_of(target.broker)(target, patience())) as transport:
-                    one_pass = _Pass(queue, config, totals, go_on, pass_over)
-                    one_pass.send_to(transport, target, patience)
+                    passes.send_to(transport, target, patience)
             except BrokerUnavailable as failure:
                 route.failed(target, failure)
             else:
@@ -128,8 +127,8 @@ def drain_in_passing(
     """
     if config.spool is None or _is_at(target, config.spool):
         return 0
-    totals, left = DrainTotals(), 0
-    queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
+    passes, left = _Passes(config.spool, config, rejected_rest=True), 0
+    queue, totals = passes.queue, passes.totals
     try:
         if not queue.has_elements():
             return 0
@@ -139,9 +138,8 @@ def drain_in_passing(
                 queue.purge()
                 limit_s = min(deadline.remaining(), IN_PASSING * config.timeout_s)
                 deadline = Deadline.after(limit_s)
-                one_pass = _Pass(queue, config, totals, rejected_rest=True)
                 try:
-                    one_pass.send_to(transport, target, lambda: deadline)
+                    passes.send_to(transport, target, lambda: deadline)
                 except BrokerUnavailable:
                     if not deadline.expired:
                         raise
@@ -203,23 +201,24 @@ def _is_at(target: Target, spool: Path) -> bool:
     return not broker.host and os.path.realpath(broker.path) == os.path.realpath(spool)
 
 
-class _Pass:
-    """One pass through the queue, oldest first; the totals are those of all passes."""
+class _Passes:
+    """Passes through a spool, oldest first, and their totals."""
 
     def __init__(
         self,
-        queue: DirectoryQueue,
+        spool: Path,
         config: PublisherConfig,
-        totals: DrainTotals,
         go_on: GoOn = lambda _: True,
         pass_over: Collection[str] = (),
         rejected_rest: bool = False,
     ) -> None:
-        self._queue = queue
+        self.totals = DrainTotals()
+        self.queue = DirectoryQueue(
+            spool, config.shares_spool, self.totals.inaccessible.__setitem__
+        )
         self._config = config
-        self._totals = totals
         self._go_on = go_on
-        self._names = (name for name in queue.names() if name not in pass_over)
+        self._pass_over = pass_over
         self._rejected_rest = rejected_rest
         self._locked: set[str] = set()
 
@@ -227,11 +226,12 @@ class _Pass:
         self, transport: Transport, target: Target, patience: Callable[[], Deadline]
     ) -> None:
         """Send batch by batch, until `patience` returns an expired deadline."""
+        names = (name for name in self.queue.names() if name not in self._pass_over)
         try:
             while not patience().expired:
                 batch: list[tuple[str, Message]] = []
                 size = 0
-                for name in self._names:
+                for name in names:
                     message = self._read_locked(name)
                     if message is not None:
                         batch.append((name, message))
@@ -245,21 +245,21 @@ class _Pass:
                 for position, rejection in outcomes(transport, messages, deadline):
                     name = batch[position][0]
                     if rejection is None:
-                        self._queue.remove(name)
+                        self.queue.remove(name)
                         self._locked.discard(name)
-                        self._totals.rejected.pop(name, None)
-                        self._totals.sent += 1
+                        self.totals.rejected.pop(name, None)
+                        self.totals.sent += 1
                         continue
                     # A message that needs a broker of another kind: `spool status` shows it.
                     if not (rejection.for_good and self._rejected_rest):
-                        self._totals.rejected[name] = str(rejection)
+                        self.totals.rejected[name] = str(rejection)
                     if self._rejected_rest:
                         # The lock stays until it expires: otherwise every call would send it
                         # again, and each refusal costs a connection.
                         self._locked.discard(name)
                     else:
                         self._unlock(name)
-                if not self._go_on(self._totals):
+                if not self._go_on(self.totals):
                     return
         finally:
             for name in tuple(self._locked):
@@ -268,29 +268,29 @@ class _Pass:
     def _read_locked(self, name: str) -> Optional[Message]:
         """Lock an element and read its message; None if it is locked, or can't be sent."""
         try:
-            if not self._queue.lock(name):
-                self._totals.locked.add(name)
+            if not self.queue.lock(name):
+                self.totals.locked.add(name)
                 return None
-            self._totals.locked.discard(name)
+            self.totals.locked.discard(name)
             self._locked.add(name)
-            message = addressed(self._queue.read(name), self._config)
+            message = addressed(self.queue.read(name), self._config)
             if problem := problem_of_destination(message.headers[DESTINATION]):
                 raise DamagedElement(f"element {name}: {problem}")
             return message
         except DamagedElement as damage:
             try:
-                path = self._queue.quarantine(name, str(damage))
+                path = self.queue.quarantine(name, str(damage))
             except SpoolError as error:
                 logger.error("%s; could not be set aside: %s", damage, error)
-                self._totals.inaccessible[name] = error
+                self.totals.inaccessible[name] = error
                 self._unlock(name)
             else:
                 logger.error("%s; moved to %s", damage, path)
                 self._locked.discard(name)
-                self._totals.set_aside += 1
+                self.totals.set_aside += 1
         except SpoolError as error:  # perhaps only this element belongs to another user
             if not isinstance(error.__cause__, FileNotFoundError):  # else it was removed
-                self._totals.inaccessible[name] = error
+                self.totals.inaccessible[name] = error
             if name in self._locked:
                 self._unlock(name)
         return None
@@ -298,4 +298,4 @@ class _Pass:
     def _unlock(self, name: str) -> None:
         self._locked.discard(name)
         with suppress(SpoolError):  # the lock expires
-            self._queue.unlock(name)
+            self.queue.unlock(name)

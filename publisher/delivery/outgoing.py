@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
 from pwd import getpwuid
 from typing import TYPE_CHECKING
 
@@ -37,7 +40,7 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import END, ReadRecord, Record, read_wlcg, write_wlcg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from sam_pipeline.schema.identity.keys import Signer
 
 LONGEST = 100
 """The most characters of a value."""
@@ -77,17 +80,29 @@ def origin_of(program: str, environment: Mapping[str, str] = os.environ) -> dict
 
 
 def outgoing(message: Message, config: PublisherConfig) -> Message:
-    """The message addressed, and signed if there is a key.
+    """The message addressed, and signed if there is a key and no signature of another publisher.
 
     Raises:
         ConfigError: the key can't be used.
     """
     message = addressed(message, config)
-    if config.signing_key_file is None:
+    if config.signing_key_file is None or message.headers.get(SIGNATURE):
         return message
-    from sam_pipeline.publisher.delivery.signing import signed  # 10 ms
+    from sam_pipeline.schema.identity.signature import sign  # 10 ms
 
-    return signed(message, config.signing_key_file)
+    return sign(message, signer_of(config.signing_key_file), datetime.now(timezone.utc))
+
+
+@lru_cache(maxsize=10)
+def signer_of(path: Path) -> Signer:
+    """The signer of a key file, which is read once per process.
+
+    Raises:
+        ConfigError: the file can't be used, or nothing can sign on this host.
+    """
+    from sam_pipeline.schema.identity.signature import load_signer  # 10 ms
+
+    return load_signer(path)
 
 
 def addressed(message: Message, config: PublisherConfig) -> Message:

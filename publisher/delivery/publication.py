@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.route import BrokerCandidate, Memory, Route
     from sam_pipeline.publisher.delivery.termination import Termination
-    from sam_pipeline.publisher.settings import PublisherConfig
-    from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.net.broker import Target
 
 BATCH = 1000

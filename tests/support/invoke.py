@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest.mock import patch
 
-from sam_pipeline.publisher.delivery.signing import signer_of
+from sam_pipeline.publisher.delivery.outgoing import signer_of
 
 TIMEOUT_S = 180.0
 MODULES = {
