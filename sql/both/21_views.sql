@@ -24,7 +24,7 @@ SELECT
 FROM contact_statement
 WHERE holds;
 COMMENT ON VIEW siteContact IS
-    'Message class: who to call about a site. One without a contact was removed.';
+    'Message class: the contacts of sites. One without a contact was removed.';
 
 CREATE VIEW downtime AS
 SELECT
@@ -39,7 +39,7 @@ CREATE VIEW report_site_contact AS
 SELECT siteName AS site, contact, timestamp AS announced_at
 FROM siteContact
 WHERE contact IS NOT NULL;
-COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest announcement.';
+COMMENT ON VIEW report_site_contact IS 'The contacts of sites: the newest announcement of each.';
 
 CREATE VIEW report_exclusion AS
 SELECT

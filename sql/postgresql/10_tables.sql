@@ -221,7 +221,7 @@ COMMENT ON TABLE load_news IS
     'A loader that updated these itself would wait for all others that update the same rows.';
 
 -- Statements ------------------------------------------------------------------------------------
--- What was said about endpoints, groups, contacts and downtimes: rows are added, and their content is
+-- Statements about endpoints, groups, contacts and downtimes: rows are added, and their content is
 -- never changed. Of the statements about one key one holds (see store_statements()).
 --
 -- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
@@ -287,7 +287,7 @@ CREATE TABLE site_contact (
     source text COLLATE "C",
     message_id text COLLATE "C"
 );
-COMMENT ON TABLE site_contact IS 'Who to call about a site. An empty contact was removed.';
+COMMENT ON TABLE site_contact IS 'The contact of a site. An empty contact was removed.';
 -- Finds the statements about a key.
 CREATE INDEX site_contact_key ON site_contact (site_id);
 

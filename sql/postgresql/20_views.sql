@@ -71,7 +71,7 @@ JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
-COMMENT ON VIEW endpoint_statement IS 'What was said about the endpoints of sites, each statement with its source.';
+COMMENT ON VIEW endpoint_statement IS 'Statements about the endpoints of sites, each with its source.';
 
 CREATE VIEW group_statement AS
 SELECT
@@ -92,7 +92,7 @@ FROM site_group_member AS m
 JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
-COMMENT ON VIEW group_statement IS 'What was said about the members of groups, each statement with its source.';
+COMMENT ON VIEW group_statement IS 'Statements about the members of groups, each with its source.';
 
 CREATE VIEW contact_statement AS
 SELECT
@@ -108,7 +108,7 @@ SELECT
 FROM site_contact AS c
 JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
-COMMENT ON VIEW contact_statement IS 'What was said about the contacts of sites, each statement with its source.';
+COMMENT ON VIEW contact_statement IS 'Statements about the contacts of sites, each with its source.';
 
 CREATE VIEW downtime_statement AS
 SELECT
@@ -134,7 +134,7 @@ JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
-COMMENT ON VIEW downtime_statement IS 'What was said about downtimes, each statement with its source.';
+COMMENT ON VIEW downtime_statement IS 'Statements about downtimes, each with its source.';
 
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in

@@ -260,7 +260,7 @@ CREATE TABLE fold_news (
 ) STRICT;
 
 -- Statements ------------------------------------------------------------------------------------
--- What was said about endpoints, groups, contacts and downtimes: rows are added, and their content is
+-- Statements about endpoints, groups, contacts and downtimes: rows are added, and their content is
 -- never changed. Of the statements about one key one holds (see 32_statements.sql).
 --
 -- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
@@ -320,7 +320,7 @@ CREATE TABLE site_group_member (
 -- Finds the statements about a key.
 CREATE INDEX site_group_member_key ON site_group_member (site_id, key);
 
--- Who to call about a site. An empty contact was removed.
+-- The contact of a site. An empty contact was removed.
 CREATE TABLE site_contact (
     statement_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,

@@ -45,7 +45,7 @@ LEFT JOIN metric_result_detail AS d
     AND d.gatherer_id = r.gatherer_id
     AND d.ordinal = r.ordinal;
 
--- What was said about the endpoints of sites, each statement with its source.
+-- Statements about the endpoints of sites, each with its source.
 CREATE VIEW endpoint_statement AS
 SELECT
     s.name AS siteName,
@@ -73,7 +73,7 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 
--- What was said about the members of groups, each statement with its source.
+-- Statements about the members of groups, each with its source.
 CREATE VIEW group_statement AS
 SELECT
     s.name AS siteName,
@@ -94,7 +94,7 @@ JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
--- What was said about the contacts of sites, each statement with its source.
+-- Statements about the contacts of sites, each with its source.
 CREATE VIEW contact_statement AS
 SELECT
     s.name AS siteName,
@@ -110,7 +110,7 @@ FROM site_contact AS c
 JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
 
--- What was said about downtimes, each statement with its source.
+-- Statements about downtimes, each with its source.
 CREATE VIEW downtime_statement AS
 SELECT
     NULLIF(a.downtime_id, '') AS downtimeId,

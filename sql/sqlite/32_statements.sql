@@ -260,7 +260,7 @@ END;
 
 -- siteContact ------------------------------------------------------------------------------------
 
--- Stores who to call about a site; an empty contact removes it.
+-- Stores the contact of a site; an empty contact removes it.
 CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
     SELECT CASE
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
