@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
+from sam_pipeline.schema.program.command import whole_number
 from sam_pipeline.schema.program.wording import duration, one_line, plural
 from sam_pipeline.spark_jobs.command_line import (
     ReportTable,
@@ -20,13 +22,13 @@ from sam_pipeline.spark_jobs.command_line import (
     requested_period,
     time_or_none,
 )
+from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.incidents import (
     LOOK_AT,
     IncidentFigures,
     ReportIncidents,
     read_incidents,
-    shared_causes,
 )
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE
@@ -34,11 +36,13 @@ from sam_pipeline.spark_jobs.runs.published import Names
 from sam_pipeline.sql.archive.config import load_archive
 
 INCIDENT, REPORT, CAUSE = "incident", "report", "cause"
+START, DURATION = "start", "duration"
 _MAX_CELL = 100
 
 EXAMPLES = """\
 examples:
   sam-report incidents --month 2026-11
+  sam-report incidents --month 2026-11 --sort duration --limit 10
   sam-report incidents --site SITE-A --from 2026-09-01 --to 2026-11-30
   sam-report incidents --by site --month 2026-11 --format csv
   sam-report incidents --by cause --month 2026-11 --report critical
@@ -48,7 +52,8 @@ counts. Only the period counts: < marks an incident that began before it, > one 
 at its end, and neither is part of the mean time to repair (MTTR). The mean time between failures
 (MTBF) is the time in which the site was up, divided by the number of incidents.
 
---by cause lists causes that several sites had at once: look at the probe or the broker.
+--by cause lists messages with which incidents began at three or more sites within one interval of
+the probe, where chance is no explanation, and who measured them: look at the probe or the broker.
 """
 
 
@@ -60,6 +65,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
         default=INCIDENT,
         help="what to list (default: %(default)s)",
     )
+    command.add_argument(
+        "--sort",
+        choices=[START, DURATION],
+        default=START,
+        help="the order of incidents: by time, or the longest first (default: %(default)s)",
+    )
+    command.add_argument(
+        "--limit", type=whole_number(), metavar="N", help="only the first N rows of each report"
+    )
     add_published_options(command, table=True)
     command.set_defaults(handler=run_incidents)
 
@@ -68,27 +82,38 @@ def run_incidents(args: argparse.Namespace) -> int:
     """Print the incidents of each published report, or figures or shared causes of them.
 
     Raises:
-        ReportUsage: no report has figures of the site.
+        ReportUsage: no report has figures of the site, or --sort of anything but incidents.
     """
+    if args.sort == DURATION and args.by != INCIDENT:
+        raise ReportUsage(f"--sort {DURATION} goes with --by {INCIDENT}, not {args.by}")
     period = requested_period(args)
     with published(args, period, args.site) as (connection, names):
         reports = [
             read_incidents(connection, name, period, args.site, lambda: load_archive(args).open())
             for name in names
         ]
-    tables = [IncidentTable(r.report, args.by, period, r.runs, r) for r in reports]
+    longest_first, limit = args.sort == DURATION, args.limit
+    tables = [
+        IncidentTable(r.report, args.by, period, r.runs, r, longest_first, limit) for r in reports
+    ]
     return print_tables(args, tables)
 
 
 @dataclass(frozen=True)
 class IncidentTable(ReportTable):
-    """The incidents of a report, what several sites had at once, or figures by `level`."""
+    """The incidents of a report, the causes that sites shared, or figures by `level`."""
 
     found: ReportIncidents
+    longest_first: bool
+    limit: int | None
 
     def rows(self) -> Iterator[Row]:
+        return islice(self._all_rows(), self.limit)
+
+    def _all_rows(self) -> Iterator[Row]:
         if self.level == INCIDENT:
-            for incident in self.found.incidents:
+            found = self.found
+            for incident in found.longest_first if self.longest_first else found.incidents:
                 start, end = time_or_none(incident.start), time_or_none(incident.end)
                 length = incident.duration_s
                 cause = incident.cause
@@ -113,8 +138,9 @@ class IncidentTable(ReportTable):
                     ),
                 ]
         elif self.level == CAUSE:
-            for shared in shared_causes(self.found.incidents):
+            for shared in self.found.shared:
                 sites = one_line(", ".join(shared.sites), _MAX_CELL)
+                hosts = list(shared.monitoring_hosts)
                 yield [
                     *self.about,
                     *in_files(number=len(shared.sites)),
@@ -122,6 +148,7 @@ class IncidentTable(ReportTable):
                         "sites", list(shared.sites), "sites", f"{len(shared.sites)}: {sites}"
                     ),
                     *both(start=time_or_none(shared.start), end=time_or_none(shared.end)),
+                    TableCell("monitoring_hosts", hosts, "measured by", ", ".join(hosts)),
                     *_cause(shared.cause),
                 ]
         else:
@@ -150,10 +177,11 @@ class IncidentTable(ReportTable):
     def notes(self) -> Iterator[str]:
         sites = len({incident.site for incident in self.found.incidents})
         yield f"{plural(self.found.total.number, 'incident')} at {plural(sites, 'site')}"
-        if shared := shared_causes(self.found.incidents):
-            at_most = max(len(each.sites) for each in shared)
+        if self.found.shared:
+            most = self.found.shared[0]
             more = "" if self.level == CAUSE else " (--by cause lists them)"
-            yield f"the same cause at up to {at_most} sites at once{more}: {LOOK_AT}"
+            by = f", {most.measured_by}" if most.measured_by else ""
+            yield f"the same cause at up to {len(most.sites)} sites at once{by}{more}: {LOOK_AT}"
 
 
 def _cause(cause: Cause | None) -> Row:

@@ -85,6 +85,7 @@ class Failure:
     threshold: str = ""
     until: int = 0
     measured: bool = True
+    monitoring_host: str = ""
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,7 @@ def _failure(instance: Instance, result: Result, until: int, *, costs: bool) -> 
         costs,
         threshold,
         until,
+        monitoring_host=result.monitoring_host,
     )
 
 

@@ -9,15 +9,18 @@ figures. Midnight and the end of a month do not.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cached_property
 from itertools import chain, groupby
+from math import exp, lgamma, log
 from operator import attrgetter
 
 from sqlalchemy import Connection
 
-from sam_pipeline.spark_jobs.explain.causes import Cause, Failure, Key, causes
+from sam_pipeline.spark_jobs.explain.causes import Cause, Failure, causes
 from sam_pipeline.spark_jobs.explain.explanation import failures, read_failing
 from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, CountedResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
@@ -37,6 +40,12 @@ from sam_pipeline.spark_jobs.runs.published import (
 from sam_pipeline.sql.archive.store import OpenArchive, no_archive
 
 LOOK_AT = "look at the probe or the broker first"
+MIN_SITES = 3
+"""How many sites at least make a shared cause."""
+BY_CHANCE = 0.001
+"""How many shared causes chance may be expected to give in a period, at most."""
+
+_MAX_HOSTS = 3
 _NOT_KNOWN = ("UNKNOWN", "MISSING", "EXCLUDED")
 
 
@@ -150,6 +159,14 @@ class ReportIncidents:
     members: Sequence[tuple[date, Member]] = ()
 
     @property
+    def longest_first(self) -> list[Incident]:
+        return sorted(self.incidents, key=lambda i: (-i.duration_s, i.start, i.site))
+
+    @cached_property
+    def shared(self) -> list[SharedCause]:
+        return shared_causes(self.incidents, sum(run.end - run.start for run in self.runs))
+
+    @property
     def total(self) -> IncidentFigures:
         return figures_of(self.incidents, sum(day.seconds.up for day in self.days))
 
@@ -189,53 +206,97 @@ class ReportIncidents:
 
 @dataclass(frozen=True)
 class SharedCause:
-    """The `sites` that had incidents with the same cause at one time, [start, end).
+    """The `sites` whose incidents with one message began together; it lasted in [start, end).
 
-    `cause` is that of one incident, with its failures, as an example.
+    `causes` are those of their incidents: mostly the same, but the message may come from several
+    metrics. `monitoring_hosts` measured them, the one of the most sites first.
     """
 
-    cause: Cause
+    causes: Sequence[Cause]
     sites: Sequence[str]
+    monitoring_hosts: Sequence[str]
     start: int
     end: int
 
+    @property
+    def cause(self) -> Cause:
+        """The cause of the first of the incidents, as an example."""
+        return self.causes[0]
 
-def shared_causes(incidents: Iterable[Incident]) -> list[SharedCause]:
-    """The most sites at once for each cause of at least two, the largest number of sites first.
+    @property
+    def text(self) -> str:
+        return self.cause.text or "(no text)"
 
-    The cause of an incident is its first: the worst status, and of these the most frequent. Of two
-    times with equally many sites the earlier counts. Incidents that overlap one another, even
-    through others, give one entry.
+    @property
+    def measured_by(self) -> str:
+        """The monitoring hosts in words; empty if none is known."""
+        hosts = list(self.monitoring_hosts)
+        if len(hosts) > _MAX_HOSTS:
+            hosts[_MAX_HOSTS:] = [f"{len(hosts) - _MAX_HOSTS} more"]
+        return f"measured by {', '.join(hosts)}" if hosts else ""
+
+
+def shared_causes(incidents: Iterable[Incident], period_s: int) -> list[SharedCause]:
+    """Where the incidents of several sites with one message began together: most sites first.
+
+    They began within one interval of the probes, and chance does not explain them: if incidents
+    with their messages began at random times, as often as in the whole period, at most BY_CHANCE
+    entries would be expected. The message of an incident is that of its cause.
     """
-    of_cause: dict[Key, tuple[Cause, list[Incident]]] = {}
-    for incident in sorted(incidents, key=lambda incident: (incident.start, incident.site)):
-        if cause := incident.cause:
-            of_cause.setdefault(cause.key, (cause, []))[1].append(incident)
+    of_message: dict[Sequence[str], list[tuple[Incident, Cause]]] = {}
+    for incident in in_order(incidents):
+        cause = incident.cause
+        if cause and cause.example.measured and not incident.began_before:
+            of_message.setdefault(cause.key[2:], []).append((incident, cause))
+    number = sum(map(len, of_message.values()))
     shared = []
-    for cause, of_one in of_cause.values():
-        for overlapping in _overlapping(of_one):
-            most: list[Incident] = []
-            lasting: list[Incident] = []
-            for incident in overlapping:  # the number of sites is largest when one of them begins
-                lasting = [each for each in lasting if each.end > incident.start] + [incident]
-                if len(lasting) > len(most):
-                    most = lasting
-            if len(most) > 1:
-                start, end = max(each.start for each in most), min(each.end for each in most)
-                shared.append(SharedCause(cause, sorted(each.site for each in most), start, end))
-    return sorted(shared, key=lambda each: (-len(each.sites), each.start, each.cause.text))
+    for begun in of_message.values():
+        failures = [failure for _, cause in begun for failure in cause.failures]
+        lengths = sorted(failure.until - failure.at for failure in failures if failure.measured)
+        interval_s = lengths[len(lengths) * 9 // 10]  # the longest are those after lost results
+        # If all probes run at the same minute, an interval has two rounds of them.
+        usual = 2 * len(begun) * interval_s / max(period_s, 1)
+        starts = [incident.start for incident, _ in begun]
+        windows = []
+        for first, start in enumerate(starts):
+            together = begun[first : bisect_left(starts, start + interval_s, first)]
+            sites = len({incident.site for incident, _ in together})
+            if sites >= MIN_SITES and number * _chance(sites - 1, usual) <= BY_CHANCE:
+                windows.append((sites, together))
+        taken: list[int] = []
+        for _, together in sorted(windows, key=lambda window: (-window[0], window[1][0][0].start)):
+            start = together[0][0].start
+            if all(abs(start - other) >= interval_s for other in taken):
+                taken.append(start)
+                shared.append(_shared(together))
+    return sorted(shared, key=lambda each: (-len(each.sites), each.start, each.text))
 
 
-def _overlapping(incidents: Sequence[Incident]) -> list[list[Incident]]:
-    """The incidents, which are in order of time, cut where none lasts."""
-    chains: list[list[Incident]] = []
-    end = 0
-    for incident in incidents:
-        if not chains or incident.start >= end:
-            chains.append([])
-        chains[-1].append(incident)
-        end = max(end, incident.end)
-    return chains
+def _chance(events: int, usual: float) -> float:
+    """At most how likely it is that at least so many events happen, if `usual` ones do (Poisson).
+
+    The terms of the distribution from there on decrease faster than a geometric series.
+    """
+    if usual >= events + 1:
+        return 1.0
+    logarithm = events * log(usual) - usual - lgamma(events + 1)
+    return exp(logarithm) / (1 - usual / (events + 1))
+
+
+def _shared(together: Sequence[tuple[Incident, Cause]]) -> SharedCause:
+    causes = [cause for _, cause in together]
+    sites_of: dict[str, set[str]] = {}
+    for incident, cause in together:
+        for failure in cause.failures:
+            if failure.monitoring_host:
+                sites_of.setdefault(failure.monitoring_host, set()).add(incident.site)
+    return SharedCause(
+        causes,
+        sorted({incident.site for incident, _ in together}),
+        sorted(sites_of, key=lambda host: (-len(sites_of[host]), host)),
+        together[0][0].start,
+        max(min(i.end, max(f.until for f in cause.failures)) for i, cause in together),
+    )
 
 
 def read_incidents(

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.explain.as_text import downtime_text, exclusion_text
-from sam_pipeline.spark_jobs.explain.incidents import ReportIncidents, shared_causes
+from sam_pipeline.spark_jobs.explain.incidents import BY_CHANCE, MIN_SITES, ReportIncidents
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.runs.published import totals, trends
 
 # The commands `trends` and `incidents`, and the view report_change, list them all.
 _MAX_ENDPOINTS = 100
-_MAX_INCIDENTS, _MAX_SHARED = 200, 12
+_LONGEST, _MAX_INCIDENTS, _MAX_SHARED = 20, 200, 12
 _MAX_CHANGES = 200
 _MAX_ANNOUNCEMENTS = 20
 # An incident is drawn at least as wide as this share of the month.
@@ -54,7 +54,7 @@ def incidents_page(found: ReportIncidents) -> Values:
     spans: dict[str, list[tuple[int, int]]] = {}
     for incident in found.incidents:
         spans.setdefault(incident.site, []).append((incident.start, incident.end))
-    longest = sorted(found.incidents, key=lambda i: (-i.duration_s, i.start, i.site))
+    longest = found.longest_first
     return {
         "total": found.total,
         "sites": [
@@ -62,8 +62,11 @@ def incidents_page(found: ReportIncidents) -> Values:
             for (site,), figures in found.by_site().items()
         ],
         "groups": list(found.by_group().items()),
-        "shared": shared_causes(found.incidents)[:_MAX_SHARED],
-        "incidents": longest[:_MAX_INCIDENTS],
+        "shared": found.shared[:_MAX_SHARED],
+        "min_sites": MIN_SITES,
+        "by_chance": BY_CHANCE,
+        "longest": longest[:_LONGEST],
+        "shorter": longest[_LONGEST:_MAX_INCIDENTS],
         "more": len(longest[_MAX_INCIDENTS:]),
     }
 

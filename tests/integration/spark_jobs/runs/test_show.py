@@ -256,23 +256,55 @@ def test_figures_of_sites_groups_and_the_report_count_the_same_incidents(
     def by(level: str) -> Any:
         return failing("incidents", "--json", "--by", level, *BOTH_MONTHS).json
 
-    sites, groups, [total], [shared] = map(by, ("site", "group", "report", "cause"))
+    sites, groups, [total] = map(by, ("site", "group", "report"))
 
     assert [row["site"] for row in sites] == ["C", "A", "B"]
     assert [(row["group_name"], row["number"]) for row in groups] == [("south", 1), ("north", 1)]
     assert (total["number"], total["open"]) == (3, 1)
     assert total["mttr_s"] == (4 * 3600 + 1800) // 2
     assert total["mtbf_s"] == (6 * 86_400 - 22 * 3600 - 1800) // 3
-    # A cause that sites share at one time points to the probe or the broker.
-    assert (shared["number"], shared["sites"]) == (2, ["A", "B"])
-    assert LOOK_AT in failing("incidents", *BOTH_MONTHS).out
-    assert LOOK_AT not in failing("incidents", "--day", f"{LAST}").out
     for level in ("incident", "cause", "site", "group", "report"):
         form = ("incidents", "--by", level, *BOTH_MONTHS)
         cells = table(failing(*form, "--format", "csv"))
         assert [list(row) for row in cells] == [list(row) for row in by(level)]
     unknown = failing("incidents", "--site", "b", "--day", f"{LAST}", code=USAGE)
     assert "did you mean B" in unknown.err
+
+
+def test_incidents_are_listed_in_time_or_the_longest_first_and_only_the_first_ones(
+    failing: SamReport,
+) -> None:
+    def sites(*options: object) -> list[str]:
+        rows = failing("incidents", "--json", *options, *BOTH_MONTHS).json
+        return [row["site"] for row in rows]
+
+    assert sites() == sites("--sort", "start") == ["A", "B", "C"]
+    assert sites("--sort", "duration") == ["C", "A", "B"]
+    assert sites("--sort", "duration", "--limit", 2) == ["C", "A"]
+    assert sites("--by", "site", "--limit", 1) == ["C"]
+    refused = failing("incidents", "--sort", "duration", "--by", "site", *OF_DAY, code=USAGE)
+    assert "--sort duration" in refused.err
+
+
+def test_a_cause_that_sites_share_points_to_the_monitoring_host(
+    engine: Engine, report: Profile, grid: Grid, sam_report: SamReport, tmp_path: Path
+) -> None:
+    sites = "ABCD"
+    hour: Timeline = {"00:00": "OK", "09:30": "CRITICAL", "09:45": "OK"}
+    publish(engine, report, DAY, {f"{site} CE h{site.lower()}": hour for site in sites})
+    for site in sites:
+        said = {"summaryData": f"no route to {site.lower()}.org", "monitoringHost": "nagios2"}
+        grid.result(f"CE h{site.lower()} ping", "09:30", "CRITICAL", **said)
+
+    [shared] = sam_report("incidents", "--by", "cause", "--json", *OF_DAY).json
+    shown = sam_report("incidents", *OF_DAY).out
+    only_a = sam_report("incidents", "--site", "A", *OF_DAY).out
+
+    assert (shared["number"], shared["sites"]) == (4, list(sites))
+    assert shared["monitoring_hosts"] == ["nagios2"]
+    assert (shared["start"], shared["end"]) == (f"{DAY}T09:30:00Z", f"{DAY}T09:45:00Z")
+    assert "up to 4 sites at once, measured by nagios2" in shown and LOOK_AT in shown
+    assert LOOK_AT not in only_a
 
 
 # Explanations of a month, and contacts -----------------------------------------------------------
