@@ -37,8 +37,13 @@ from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.database.version import wanted_version
 
 _VALID = "valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start)"
-_OF_SECONDS = {"valid_from": "valid_from_s", "valid_to": "valid_to_s", "start_time": "start_s"}
-_OF_SECONDS["end_time"] = "end_s"
+_OF_SECONDS = {
+    "valid_from": "valid_from_s",
+    "valid_to": "valid_to_s",
+    "start_time": "start_s",
+    "end_time": "end_s",
+}
+"""Times by the column that has them in epoch seconds: on SQLite the views show times as text."""
 
 _STATEMENTS = (
     (TOPOLOGY, ENDPOINT, f"SELECT * FROM report_topology WHERE {_VALID}"),
@@ -117,7 +122,7 @@ def read_inputs(connection: Connection, day: date) -> dict[str, pa.Table]:
     for kind, record, statement in _STATEMENTS:
         for row in connection.execute(text(statement), times).mappings():
             stored = {name: {**row, "record": record}.get(name) for name in SCHEMAS[kind].names}
-            for name, seconds in _OF_SECONDS.items():  # SQLite has times as text
+            for name, seconds in _OF_SECONDS.items():
                 if name in stored:
                     second = row[seconds]
                     stored[name] = None if second is None else datetime.fromtimestamp(second, UTC)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.archive.manifest import Manifest, newest_of
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.loading.fold import take_changes
+from sam_pipeline.sql.loading.letters.dead_letter import stored_time, time_of
 
 _RECORD = text(
     "INSERT INTO archived_day (day, version, change_no, archived_at, verified_at)"
@@ -77,52 +77,34 @@ def verified_versions(engine: Engine) -> dict[date, tuple[int, datetime]]:
     statement = "SELECT day, version, verified_at FROM archived_day WHERE verified_at IS NOT NULL"
     with reading(engine) as connection:
         rows = connection.execute(text(statement)).all()
-    return {
-        _as_day(day): (
-            version,
-            datetime.fromtimestamp(at, UTC) if isinstance(at, int) else at,
-        )
-        for day, version, at in rows
-    }
+    return {_as_day(day): (version, time_of(at)) for day, version, at in rows}
 
 
-def note_archived(engine: Engine, manifest: Manifest) -> None:
-    _note(engine, manifest, datetime.now(UTC))
-
-
-def note_verified(engine: Engine, manifest: Manifest, is_intact: bool) -> None:
-    """Record the outcome for the newest version of a day."""
-    if is_intact:
-        _note(engine, manifest, datetime.fromisoformat(manifest.made_at), datetime.now(UTC))
-    else:
-        with writing(engine) as connection:
-            connection.execute(_DAMAGED, {"day": str(manifest.day)})
-
-
-def _note(
-    engine: Engine, manifest: Manifest, archived_at: datetime, verified_at: datetime | None = None
-) -> None:
+def note_archived(engine: Engine, manifest: Manifest, verified_at: datetime | None = None) -> None:
+    """Record the newest version of a day, and when its files were found to be intact."""
     with writing(engine) as connection:
-        is_sqlite = connection.dialect.name == "sqlite"
-        archived, verified = (
-            moment and (int(moment.timestamp()) if is_sqlite else format_time(moment))
-            for moment in (archived_at, verified_at)
-        )
+        archived_at = datetime.fromisoformat(manifest.made_at)
         values = {
             "day": str(manifest.day),
             "version": manifest.version,
             "change_no": manifest.source.change_no,
-            "archived_at": archived,
-            "verified_at": verified,
+            "archived_at": stored_time(connection, archived_at),
+            "verified_at": verified_at and stored_time(connection, verified_at),
         }
         connection.execute(_RECORD, values)
+
+
+def note_damaged(engine: Engine, day: date) -> None:
+    """Record that a file of the newest version of a day is damaged."""
+    with writing(engine) as connection:
+        connection.execute(_DAMAGED, {"day": str(day)})
 
 
 def sealed_versions(engine: Engine) -> set[tuple[date, int]]:
     """The versions that figures of sealed months were computed from."""
     with reading(engine) as connection:
         rows = connection.execute(text("SELECT day, version FROM sealed_version"))
-        return {(date.fromisoformat(str(day)), version) for day, version in rows}
+        return {(_as_day(day), version) for day, version in rows}
 
 
 def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:

@@ -7,8 +7,9 @@ missing. Exclusions are not restored: the database never deletes one.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,9 +26,10 @@ from sam_pipeline.schema.records.classes import (
     METRIC_OUTPUT,
     SERVICE_ENDPOINT,
     SITE_GROUP,
+    MessageClass,
 )
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SCHEMAS, STATUSES
 from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Manifest
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.archive.verify import problems_of_files
@@ -39,42 +41,15 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 
-_COLUMNS = {
-    "classification": "classification",
-    "dataType": "data_type",
-    "description": "description",
+_NAMES = {
     "detailsData": "details",
-    "downtimeId": "downtime_id",
-    "encrypted": "encrypted",
-    "endTime": "end_time",
-    "gatheredAt": "gathered_at",
-    "gridSite": "grid_site",
-    "groupName": "group_name",
-    "groupType": "group_type",
-    "hostName": "host_name",
-    "metricName": "metric_name",
-    "metricType": "metric_type",
-    "monitored": "monitored",
-    "monitoringHost": "monitoring_host",
-    "nagiosName": "nagios_name",
-    "performanceData": "performance_data",
-    "production": "production",
-    "role": "role",
-    "serviceFlavour": "service_flavour",
-    "serviceType": "service_type",
-    "serviceURI": "service_uri",
-    "severity": "severity",
     "siteName": "site",
-    "startTime": "start_time",
     "summaryData": "summary",
-    "validFrom": "valid_from",
-    "validTo": "valid_to",
     "voFqan": "fqan",
     "voName": "vo",
-    "weight": "weight",
 }
-_COLUMNS_OF_RESULTS = {**_COLUMNS, "siteName": "site_hint", "timestamp": "measured_at"}
-"""The columns of the files by attribute of the classes."""
+_NAMES_OF_RESULTS = {**_NAMES, "siteName": "site_hint", "timestamp": "measured_at"}
+"""The columns of the files that are not the attribute of the class in snake case."""
 
 _Values = tuple[Mapping[str, str], str | None, str]
 """Attributes, message id and publisher of a row."""
@@ -106,24 +81,29 @@ def restore_day(
         raise ArchiveDamaged(*problems)
     restored = Restored()
     operator = operator_identity(login_name())
-    [topology] = _rows_of(store, manifest, TOPOLOGY)
-    [downtimes] = _rows_of(store, manifest, DOWNTIMES)
+    source, filesystem = store.source(), store.source().filesystem()
+
+    def rows_of(kind: str) -> list[dict[str, Any]]:
+        [path] = (source.path(file.name) for file in manifest.of_kind(kind))
+        rows = pq.read_table(path, filesystem=filesystem, partitioning=None)
+        return list(rows.to_pylist())
+
+    topology = rows_of(TOPOLOGY)
     endpoints, members = (
         [row for row in topology if row["record"] == record] for record in (ENDPOINT, MEMBER)
     )
     message_id, catalogue = f"archive:{manifest.day}", Catalogue(engine)
-    for message_class, rows in (
-        (SERVICE_ENDPOINT, _missing(engine, "report_topology", endpoints)),
-        (SITE_GROUP, _missing(engine, "report_site_group", members)),
-        (DOWNTIME, _missing_downtimes(engine, downtimes)),
+    for message_class, kind, rows in (
+        (SERVICE_ENDPOINT, TOPOLOGY, _missing(engine, "report_topology", endpoints)),
+        (SITE_GROUP, TOPOLOGY, _missing(engine, "report_site_group", members)),
+        (DOWNTIME, DOWNTIMES, _missing_downtimes(engine, rows_of(DOWNTIMES))),
     ):
-        columns = {key: _COLUMNS[key] for key in message_class.keys if key in _COLUMNS}
+        columns = _columns(message_class, kind, _NAMES)
         values = [(_as_texts(row, columns), message_id, operator) for row in rows]
         _load(engine, catalogue, message_class.name, values, restored)
-    columns = {key: _COLUMNS_OF_RESULTS[key] for key in METRIC_OUTPUT.keys if key != "metricStatus"}
-    source, done = store.source(), 0
+    columns, done = _columns(METRIC_OUTPUT, RESULTS, _NAMES_OF_RESULTS), 0
     for file in manifest.of_kind(RESULTS):
-        with source.filesystem().open_input_file(source.path(file.name)) as stream:
+        with filesystem.open_input_file(source.path(file.name)) as stream:
             for results in pq.ParquetFile(stream).iter_batches(MAX_RECORDS):
                 values = [
                     (
@@ -174,13 +154,13 @@ def _load(
     restored.duplicates[class_name] += counts.duplicates
 
 
-def _rows_of(store: Store, manifest: Manifest, kind: str) -> Iterator[list[dict[str, Any]]]:
-    source = store.source()
-    for file in manifest.of_kind(kind):
-        table = pq.read_table(
-            source.path(file.name), filesystem=source.filesystem(), partitioning=None
-        )
-        yield table.to_pylist()
+def _columns(message_class: MessageClass, kind: str, names: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a kind of file by attribute of a class; `names` has the irregular ones."""
+    columns = {
+        key: names.get(key) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
+        for key in message_class.keys
+    }
+    return {key: name for key, name in columns.items() if name in SCHEMAS[kind].names}
 
 
 def _as_texts(row: Mapping[str, Any], attributes: Mapping[str, str]) -> dict[str, str]:

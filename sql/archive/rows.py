@@ -132,10 +132,15 @@ class NamesById(NamedTuple):
 
     def encoded(self, ids: Any) -> dict[str, pa.Array]:
         """The columns for rows with these ids, with dictionaries of the names that they use."""
-        rows = self.row_of[ids]
-        return {
-            name: _compact(codes[rows], values) for name, (codes, values) in self.columns.items()
-        }
+        rows, columns = self.row_of[ids], {}
+        for name, (all_codes, values) in self.columns.items():
+            codes = all_codes[rows]
+            used = np.bincount(codes, minlength=len(values)) > 0
+            code_of = (np.cumsum(used) - 1).astype(np.int32)
+            columns[name] = pa.DictionaryArray.from_arrays(
+                pa.array(code_of[codes]), values.filter(pa.array(used))
+            )
+        return columns
 
 
 class SortedInstances(NamedTuple):
@@ -197,10 +202,3 @@ def _row_of(ids: pa.ChunkedArray) -> Integers:
     row_of = np.zeros(int(numbers.max()) + 1 if len(numbers) else 0, np.int64)
     row_of[numbers] = np.arange(len(numbers))
     return row_of
-
-
-def _compact(codes: Codes, values: pa.Array) -> pa.DictionaryArray:
-    """The names of these codes, with a dictionary of only those that are used."""
-    used = np.bincount(codes, minlength=len(values)) > 0
-    code_of = (np.cumsum(used) - 1).astype(np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(code_of[codes]), values.filter(pa.array(used)))

@@ -1,7 +1,7 @@
 """Where the files of the archive are: a directory, or a bucket of an S3-compatible server.
 
 A name is a path relative to the root, with slashes. Files never change: each is put under its final
-name once, and nothing but a damaged store has part of one.
+name once, when it is complete.
 """
 
 from __future__ import annotations

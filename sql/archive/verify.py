@@ -1,6 +1,6 @@
 """Compares a version of a day with its manifest, and with the database if that still has the day.
 
-Every number of the manifest is computed again, so a manifest that lies is found, whatever the lie.
+Every number in the manifest is computed again, so that any false one is found.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from sam_pipeline.schema.program.command import (
@@ -34,7 +34,7 @@ from sam_pipeline.sql.archive.record import (
     archive_lock,
     due_days,
     note_archived,
-    note_verified,
+    note_damaged,
     number_changes,
     read_changes,
     sealed_versions,
@@ -198,7 +198,10 @@ def run_verify(args: argparse.Namespace) -> int:
                         problems.append(f"{store.url}/{manifest.name}: {difference}")
             finally:
                 progress.end()
-            note_verified(engine, manifest, not problems)
+            if problems:
+                note_damaged(engine, manifest.day)
+            else:
+                note_archived(engine, manifest, datetime.now(UTC))
             bad += bool(problems)
             results.append({**_document(manifest), "problems": problems})
             if not args.json:
