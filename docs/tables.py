@@ -28,13 +28,12 @@ from sam_pipeline.publisher.commands import nagios
 from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
-from sam_pipeline.schema.records.classes import MessageClass
+from sam_pipeline.schema.records.classes import STATEMENTS, MessageClass
 from sam_pipeline.schema.settings.broker import ServerKeys
 from sam_pipeline.spark_jobs.profiles import file
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
-from sam_pipeline.sql.commands.import_ import TABLES as IMPORTED
 from sam_pipeline.sql.imports.feed_config import FeedConfig
 from sam_pipeline.sql.imports.feed_rows import DEFAULT_FLAVOURS
 from sam_pipeline.sql.removal.prune import PruneConfig
@@ -79,7 +78,7 @@ def imported_columns() -> str:
         others = [key for key in of.keys if key not in of.required]
         return ", ".join([f"**{', '.join(of.required)}**", *others])
 
-    rows = ((_code(table.name), columns(table)) for table in IMPORTED)
+    rows = ((_code(table.name), columns(table)) for table in STATEMENTS)
     return _table(("`--class`", "columns (required ones first)"), rows)
 
 

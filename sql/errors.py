@@ -188,37 +188,24 @@ SQLSTATES = {
     "09": Kind.CLASS,  # triggered action
     "0A": Kind.CLASS,  # not supported: a view that accepts no inserts
     "0B": Kind.CLASS,  # transaction initiation
-    "0F": Kind.RECORD,  # locator
     "0L": Kind.CLASS,  # grantor
     "0P": Kind.CLASS,  # role missing
     "0Z": Kind.CLASS,  # diagnostics
-    "10": Kind.RECORD,  # XQuery
-    "20": Kind.RECORD,  # no branch of a CASE fits the value
-    "21": Kind.RECORD,  # more rows than one
-    "22": Kind.RECORD,  # a value that does not fit its type
-    "23": Kind.RECORD,  # constraint
-    "24": Kind.RECORD,  # cursor state
     "25": Kind.CLASS,  # transaction state
     "25006": Kind.RETRY,  # read-only: a standby after a failover
     "25P03": Kind.RETRY,  # idle in transaction for too long
     "25P04": Kind.RETRY,  # transaction timeout
     "26": Kind.CLASS,  # prepared statement missing
-    "27": Kind.RECORD,  # a row that its own trigger has changed
     "28": Kind.RETRY,  # login
     "2B": Kind.CLASS,  # dependent privileges
     "2D": Kind.CLASS,  # a trigger that commits
-    "2F": Kind.RECORD,  # function without RETURN
-    "34": Kind.RECORD,  # cursor missing
-    "38": Kind.RECORD,  # a function in another language
     "39": Kind.CLASS,  # a function that can't be called like that
     "3B": Kind.CLASS,  # savepoint
     "3D": Kind.RETRY,  # the database was dropped
     "3F": Kind.CLASS,  # schema missing
     "40": Kind.RETRY,  # deadlock, serialization
     "42": Kind.CLASS,  # table, column, function or privilege missing
-    "44": Kind.RECORD,  # WITH CHECK OPTION of a view
     "53": Kind.RETRY,  # disk full, memory, too many connections
-    "54": Kind.RECORD,  # too big, too complex: a text too long for an index
     "55": Kind.CLASS,  # object not ready: the view has lost its trigger
     "55006": Kind.RETRY,  # object in use
     "55P03": Kind.RETRY,  # lock timeout
@@ -227,13 +214,13 @@ SQLSTATES = {
     "72": Kind.RETRY,  # snapshot too old
     "F0": Kind.RETRY,  # configuration files of the server
     "HV": Kind.CLASS,  # foreign tables
-    "P0": Kind.RECORD,  # RAISE in a trigger
     "XX": Kind.HICCUP,  # internal errors of the server
     "XX001": Kind.RETRY,  # damaged data: an administrator must act, the record is not at fault
     "XX002": Kind.RETRY,  # damaged index
 }
-"""All SQLSTATEs of PostgreSQL, or their first two characters. Any other code comes from a RAISE in
-a trigger, which rejects the record."""
+"""By SQLSTATE of PostgreSQL, or its first two characters. All others reject the record, such as a
+value that does not fit its type (22), a constraint (23), or a RAISE in a trigger (P0, or a code of
+its own)."""
 
 EXHAUSTED = "53"
 DISK_FULL = "53100"
@@ -247,27 +234,22 @@ SQLITE_NAMES = {
     "SQLITE_AUTH": Kind.CLASS,
     "SQLITE_BUSY": Kind.RETRY,
     "SQLITE_CANTOPEN": Kind.RETRY,
-    "SQLITE_CONSTRAINT": Kind.RECORD,
     "SQLITE_CORRUPT": Kind.RETRY,
-    "SQLITE_ERROR": Kind.RECORD,  # but see _SQLITE_BROKEN
     "SQLITE_FULL": Kind.RETRY,
     "SQLITE_INTERNAL": Kind.HICCUP,
     "SQLITE_INTERRUPT": Kind.RETRY,
     "SQLITE_IOERR": Kind.RETRY,
     "SQLITE_LOCKED": Kind.RETRY,
-    "SQLITE_MISMATCH": Kind.RECORD,
-    "SQLITE_MISUSE": Kind.RECORD,
     "SQLITE_NOLFS": Kind.RETRY,  # the file system does not support files of that size
     "SQLITE_NOMEM": Kind.RETRY,
     "SQLITE_NOTADB": Kind.RETRY,
     "SQLITE_PERM": Kind.RETRY,
     "SQLITE_PROTOCOL": Kind.RETRY,
-    "SQLITE_RANGE": Kind.RECORD,
     "SQLITE_READONLY": Kind.RETRY,
     "SQLITE_SCHEMA": Kind.RETRY,
-    "SQLITE_TOOBIG": Kind.RECORD,
 }
-"""By the first two parts of the error name."""
+"""By the first two parts of the error name. All others reject the record; of SQLITE_ERROR see
+_SQLITE_BROKEN."""
 
 # SQLITE_ERROR can also come from a function in a trigger that is given a bad value. Only these
 # messages mean that the view itself is broken.

@@ -13,14 +13,7 @@ from sam_pipeline.schema.program.command import (
     print_table,
     text_argument,
 )
-from sam_pipeline.schema.records.classes import (
-    DOWNTIME,
-    SERVICE_ENDPOINT,
-    SITE_CONTACT,
-    SITE_GROUP,
-    MessageClass,
-    built_in,
-)
+from sam_pipeline.schema.records.classes import STATEMENTS, MessageClass, built_in
 from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.catalogue import class_views
@@ -37,7 +30,6 @@ examples:
 those that count; the others were followed by another one, or withdrawn.
 """
 
-STATEMENTS = (SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
 COLUMNS = ("class", "columns", "problem")
 
 

@@ -34,14 +34,7 @@ from sam_pipeline.schema.program.moments import (
 )
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped, plural
-from sam_pipeline.schema.records.classes import (
-    DOWNTIME,
-    METRIC_OUTPUT,
-    SERVICE_ENDPOINT,
-    SITE_CONTACT,
-    SITE_GROUP,
-    MessageClass,
-)
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, STATEMENTS, MessageClass
 from sam_pipeline.schema.records.input_file import refuse_missing
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.config import open_database
@@ -107,8 +100,7 @@ FEEDS = """\
 Import each [[import.feed]] of sam.toml from its server. A feed that fails changes nothing, and the
 others are imported all the same; the exit code is that of the first failure.
 """
-TABLES = (SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
-TABLE_NAMES = ", ".join(message_class.name for message_class in TABLES)
+TABLE_NAMES = ", ".join(message_class.name for message_class in STATEMENTS)
 DELIMITERS = {"tab": "\t", "\\t": "\t"}
 DAYS_BACK, DAYS_AHEAD = 30, 90
 """The downtimes to fetch by default, in days from today."""
@@ -245,7 +237,7 @@ RULES = [
     option(name, action="store_true", help=text)
     for name, text in (
         ("--accept-shrinking", "accept that more than 20 %% of the rows are missing"),
-        ("--keep-going", "leave out odd elements and list them, instead of importing nothing"),
+        ("--keep-going", "leave out invalid elements and list them, instead of importing nothing"),
         ("--dry-run", "write nothing; print each difference as a line"),
     )
 ]
@@ -356,7 +348,7 @@ def add_feed(name: str, command: argparse.ArgumentParser) -> None:
 
 
 def table_class_argument(text: str) -> MessageClass:
-    for message_class in TABLES:
+    for message_class in STATEMENTS:
         if message_class.name.lower() == text.lower():
             return message_class
     raise argparse.ArgumentTypeError(f"{text!r} must be one of {TABLE_NAMES}")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
-
-from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.moments import days_argument
@@ -20,7 +17,7 @@ from sam_pipeline.sql.archive.record import kept_back
 from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.removal.prune import Bounds, PruneConfig, bounds_of, prune
+from sam_pipeline.sql.removal.prune import PruneConfig, bounds_of, prune
 
 KINDS = {
     "results": "results",
@@ -72,7 +69,20 @@ def run_prune(args: argparse.Namespace) -> int:
         ages = {name: getattr(config, name) for name in ages}
     engine = open_database(args)
     bounds = bounds_of(datetime.now(UTC).date(), **ages)
-    bounds, kept = _archived_only(args, engine, bounds)
+    wanted = [bound for bound in (bounds.results, bounds.details) if bound]
+    store, kept = load_archive(args).open(), dict[date, str]()
+    if store is not None and wanted:
+        if not args.dry_run:
+            fold_all(engine)  # marks the days of results that were loaded just now
+        kept = kept_back(engine, store, max(wanted))
+    if kept:
+        # Days are pruned in order: a report begins with the last results of the day before.
+        first = min(kept)
+        bounds = replace(
+            bounds,
+            results=bounds.results and min(bounds.results, first),
+            details=bounds.details and min(bounds.details, first),
+        )
     for day, reason in kept.items():
         logger.warning("kept back: %s %s", day, reason)
     progress = Progress()
@@ -98,31 +108,3 @@ def run_prune(args: argparse.Namespace) -> int:
         document["kept_back"] = [{"day": day, "reason": reason} for day, reason in kept.items()]
         print_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped})
     return OK
-
-
-def _archived_only(
-    args: argparse.Namespace, engine: Engine, bounds: Bounds
-) -> tuple[Bounds, Mapping[date, str]]:
-    """The bounds that keep what the archive does not hold; the days that it lacks, and why.
-
-    Raises:
-        ArchiveError: the archive can't be read; nothing was pruned.
-    """
-    wanted = [bound for bound in (bounds.results, bounds.details) if bound]
-    store = load_archive(args).open()
-    if store is None or not wanted:
-        return bounds, {}
-    if not args.dry_run:
-        fold_all(engine)  # marks the days of results that were loaded just now
-    kept = kept_back(engine, store, max(wanted))
-    if not kept:
-        return bounds, {}
-    # Days are forgotten in their order: a report begins with the last results of the day before.
-    first = min(kept)
-    results, details = bounds.results, bounds.details
-    bounds = replace(
-        bounds,
-        results=results and min(results, first),
-        details=details and min(details, first),
-    )
-    return bounds, kept

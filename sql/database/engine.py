@@ -37,8 +37,8 @@ as unavailable. The URL may set another time."""
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 10, 5, 2
 """Probes of an idle connection to PostgreSQL."""
 SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_COUNT
-"""How long a connection may be silent, or leave sent data unacknowledged, before it is lost. In the
-worst case it does one after the other, and then the next connection times out: less than 60 s."""
+"""How long a connection may be silent, or leave sent data unacknowledged, before it counts as lost.
+In the worst case one follows the other, and the next connection times out: less than 60 s."""
 
 DIRECT = "sam.direct"
 """A setting of ours that a session has, unless a pooler drops all settings of a connection."""
@@ -92,8 +92,8 @@ SCHEMA = """
 """
 
 ATTEMPTS = 4
-"""Of a loader whose transaction conflicts with another one. The server may choose the same one
-again, although rarely."""
+"""The limit for a loader whose transaction conflicts with another one: the server may choose it as
+the victim more than once, although rarely."""
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> E
         if encoding != ENCODING:
             raise DatabaseMissing(
                 f"{_shown(parsed)}: its encoding is {encoding}, not {ENCODING}, so it can't store"
-                " every text: make another one (createdb --template template0 --encoding UTF8)"
+                " every text: create another one (createdb --template template0 --encoding UTF8)"
             )
 
     driver: Any = engine.dialect.loaded_dbapi
@@ -158,7 +158,7 @@ def parse_url(url: str) -> URL:
         raise ConfigError([f"is not a URL (expected one like {example})"]) from None
     if url.count("@") > 1 and parsed.get_backend_name() == "postgresql":
         # The end of a password would be taken for a host, and errors would show it.
-        raise ConfigError(["contains more than one @: write that of a password as %40"])
+        raise ConfigError(["contains more than one @: write %40 for an @ in the password"])
     if parsed.drivername in POSTGRESQL:
         return parsed.set(drivername=POSTGRESQL[-1])
     if parsed.drivername in SQLITE and parsed.database not in (None, "", ":memory:"):
@@ -327,7 +327,7 @@ def _sqlite_engine(url: URL, create: bool, read_only: bool) -> Engine:
     )
 
     def incarnation() -> tuple[int, int] | None:
-        """What the file is, whatever its name; None if it was deleted."""
+        """Device and number of the file that has the name now; None if it was deleted."""
         try:
             found = os.stat(path)
         except FileNotFoundError:
@@ -340,13 +340,12 @@ def _sqlite_engine(url: URL, create: bool, read_only: bool) -> Engine:
         connection.isolation_level = None
         if read_only:
             connection.execute("PRAGMA query_only = ON")
-            record.info[_INCARNATION] = incarnation()
-            return
-        # WAL: readers and the one writer do not wait for each other. FULL: commits survive a
-        # power failure; otherwise an acked row could be lost.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
+        else:
+            # WAL: readers and the one writer do not wait for each other. FULL: commits survive a
+            # power failure; otherwise an acked row could be lost.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
         record.info[_INCARNATION] = incarnation()
 
     @event.listens_for(engine, "checkout")

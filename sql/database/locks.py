@@ -41,8 +41,8 @@ _TRY = {
     False: text("SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0))"),
     True: text("SELECT pg_try_advisory_xact_lock_shared(hashtextextended(:name, 0))"),
 }
-# Includes who waits for an exclusive lock, since that keeps others from a shared one. Address and
-# time are null unless the session has the same login, or this one may see all sessions.
+# Includes sessions that wait for an exclusive lock, since they keep others from a shared one.
+# Address and time are null unless the session has the same login, or this one may see all.
 _OTHERS = text("""
     SELECT l.pid, a.usename, a.application_name, host(a.client_addr), a.backend_start,
         has_table_privilege(

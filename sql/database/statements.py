@@ -71,7 +71,7 @@ def settle(connection: Connection, table: StatementTable, condition: str = "true
 
     Returns how many statements hold that did not.
     """
-    # What the index has.
+    # The columns of the index.
     keys = ("site_id", "key") if connection.dialect.name == "sqlite" else table.keys
     same_key = " AND ".join(f"s.{key} = {table.name}.{key}" for key in keys)
     statement = f"""

@@ -1,7 +1,7 @@
 """Fetches one document at a time, within a time and a size for the whole feed.
 
-The library retries what may pass. It reads nothing from the environment, and adds no authorities to
-our TLS context.
+The library retries temporary failures. It reads nothing from the environment, and adds no
+authorities to our TLS context.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Validators(NamedTuple):
 
 
 class FeedRetry(Retry):
-    """Retries what may pass: no pause is longer than the time that is left for the feed."""
+    """Retries temporary failures, with no pause longer than the time that is left for the feed."""
 
     deadline: Deadline
 

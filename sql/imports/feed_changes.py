@@ -290,7 +290,12 @@ def topology_changes(
     known = {key_of(row, keys): row for row in valid}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
-    _refuse_shrinking(kind, len(gone), len(known), snapshot)
+    is_many = len(gone) >= MIN_VANISHED and len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT
+    if (is_many or 0 < len(gone) == len(known)) and not snapshot.accept_shrinking:
+        raise BadInput(
+            f"{kind}: {len(gone)} of {len(known)} rows from {snapshot.title} are missing from the"
+            " export; if it is complete, --accept-shrinking closes them; nothing was changed"
+        )
     gone = [row for row in gone if HOLDS in row]
     both = wanted.keys() & known.keys()
     changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
@@ -414,16 +419,6 @@ def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
         and row["validFrom"] <= at
     ]
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
-
-
-def _refuse_shrinking(kind: str, gone: int, known: int, snapshot: FeedSnapshot) -> None:
-    """Make sure that an incomplete export ends nothing."""
-    is_many = gone >= MIN_VANISHED and gone * 100 > known * MAX_VANISHED_PERCENT
-    if (is_many or 0 < gone == known) and not snapshot.accept_shrinking:
-        raise BadInput(
-            f"{kind}: {gone} of {known} rows from {snapshot.title} are missing from the export; if"
-            " it is complete, --accept-shrinking closes them; nothing was changed"
-        )
 
 
 def _refuse_old_snapshot(kind: str, stated: Sequence[Row], snapshot: FeedSnapshot) -> None:

@@ -56,9 +56,9 @@ DEFAULT_FLAVOURS: Mapping[str, str] = {
 (`SRM.nearline`, `webdav.tape`) keep their names: the disks may work while the tapes do not."""
 
 MAX_LISTED = 20
-"""How many odd elements an error lists."""
+"""How many invalid elements an error lists."""
 MAX_LEFT_OUT, MAX_LEFT_OUT_PERCENT = 20, 5
-"""A feed with more odd elements than both is refused: it probably has another format."""
+"""A feed with more invalid elements than both is refused: it probably has another format."""
 UNLISTED = "not in the list of sites"
 LONGEST_CONTACT = 255
 
@@ -67,7 +67,7 @@ _PLACEHOLDER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LeftOut(NamedTuple):
-    """An odd element of a feed, of which no row was made: its location, and the reason."""
+    """An invalid element of a feed, which became no row: its location, and the reason."""
 
     where: str
     reason: str
@@ -146,11 +146,11 @@ def host_of(url: str) -> str:
         raise RecordRefused("form", f"URL {url[:80]!r} has no host") from None
 
 
-def entered_at(time: str) -> str:
+def entered_at(time: str, read: Callable[[str], str] = utc) -> str:
     """When a downtime was entered; "" if that is unknown."""
     try:
-        return utc(time)
-    except ValueError:
+        return read(time)
+    except (RecordRefused, ValueError):
         return ""
 
 
@@ -163,7 +163,7 @@ class FeedRules(Settings):
     """Which elements of a feed are taken, and under which flavours.
 
     The conditions that a site must meet ignore case; an empty one is always met. With `keep_going`,
-    odd elements are left out, unless they are too many.
+    invalid elements are left out, unless they are too many.
     """
 
     flavours: dict[str, str] = config_key(
@@ -184,7 +184,7 @@ class FeedRules(Settings):
         "only sites of these countries: names or codes", None, ()
     )
     keep_going: bool = config_key(
-        "leave out odd elements, and list them, instead of refusing the whole feed", None, False
+        "leave out invalid elements, and list them, instead of refusing the whole feed", None, False
     )
 
     @property
@@ -214,7 +214,7 @@ def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> F
     `answered` are the conditions of the filter that the server has checked.
 
     Raises:
-        BadInput: the feed has too many odd elements or two versions of a downtime, or lacks the
+        BadInput: the feed has too many invalid elements or two versions of a downtime, or lacks the
             facts that the filter needs; nothing was changed.
     """
     _refuse_left_out(rows, rules)
@@ -249,20 +249,20 @@ def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> F
 
 
 def _refuse_left_out(rows: FeedRows, rules: FeedRules) -> None:
-    """Raise BadInput if there are odd elements, or with `keep_going` too many of them."""
-    odd = rows.left_out
+    """Raise BadInput if there are invalid elements, or with `keep_going` too many of them."""
+    invalid = rows.left_out
     kinds = (rows.endpoints, rows.contacts, rows.downtimes, *rows.groups.values())
-    total = sum(len(of_kind or ()) for of_kind in kinds) + len(odd)
+    total = sum(len(of_kind or ()) for of_kind in kinds) + len(invalid)
     limit = max(MAX_LEFT_OUT, total * MAX_LEFT_OUT_PERCENT / 100)
-    if not odd or (rules.keep_going and len(odd) <= limit):
+    if not invalid or (rules.keep_going and len(invalid) <= limit):
         return
-    more = len(odd) - MAX_LISTED
+    more = len(invalid) - MAX_LISTED
     advice = "fix the export, or leave them out with keep_going"
     if rules.keep_going:
         limits = f"at most {MAX_LEFT_OUT}, or {MAX_LEFT_OUT_PERCENT} %"
-        advice = f"{plural(len(odd), 'element')} of {total} are too many ({limits})"
+        advice = f"{plural(len(invalid), 'element')} of {total} are too many ({limits})"
     raise BadInput(
-        *map(str, odd[:MAX_LISTED]),
+        *map(str, invalid[:MAX_LISTED]),
         *([f"… and {more} more"] if more > 0 else []),
         f"nothing was changed: {advice}",
     )

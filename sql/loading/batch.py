@@ -72,7 +72,7 @@ class RecordFailure:
 
 
 class PendingRow(NamedTuple):
-    """A row to insert, the message it came in, and the identity of who sent that."""
+    """A row to insert, the message it came in, and the identity of its sender."""
 
     message: Message
     message_id: str

@@ -42,7 +42,7 @@ Row = Mapping[str, str]
 """Texts by column of the view, without absent ones."""
 
 SentRow = tuple[Row, str, str]
-"""A row, the id of its message and the identity of who sent that."""
+"""A row, the id of its message and the identity of its sender."""
 
 SEPARATOR = "\x1f"
 _NULL = r"\N"

@@ -23,7 +23,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, column, insert, table
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import identity_of
@@ -74,18 +74,6 @@ POISON_TEXT = (
     "the consumer died repeatedly while it loaded this message, so it was not decoded;"
     " a replay decodes it"
 )
-
-# The database fills in the time and the login.
-_AUDIT = text("""
-    INSERT INTO loaded_batch (
-        consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,
-        repeated_dead_letters, summarised_dead_letters, checks
-    )
-    VALUES (
-        :consumer, :host, :process_id, :brokers, :publishers, :messages, :rows, :duplicates,
-        :dead_letters, :repeated_dead_letters, :summarised_dead_letters, :checks
-    )
-""")
 
 
 class _SchemaUpgraded(Exception):
@@ -239,7 +227,7 @@ class Loading:
         The last one stores all failures, so that those of one message become dead letters together.
         """
 
-        def insert(piece: Batch, connection: Connection) -> Inserted:
+        def insert_piece(piece: Batch, connection: Connection) -> Inserted:
             """Insert some of the rows, of which no message is complete yet."""
             part = insert_batch(connection, piece, bool(self.report))
             self._write_audit(connection, slice(0), part.counts, part.accepted, Counter())
@@ -249,7 +237,7 @@ class Loading:
         *pieces, last = split_batch(batch)
         for piece in pieces:
             yield from self._partitions(piece)
-            inserted.append(self._transaction(piece, insert))
+            inserted.append(self._transaction(piece, insert_piece))
             yield Commit(inserted[-1].counts)
         yield from self._partitions(last)
         commit, used = self._transaction(last, partial(self._finish, inserted))
@@ -354,7 +342,8 @@ class Loading:
             "summarised_dead_letters": counts.summarised_dead_letters,
             "checks": counts.checks,
         }
-        connection.execute(_AUDIT, values)
+        # The database fills in the time and the login.
+        connection.execute(insert(table("loaded_batch", *map(column, values))), values)
 
 
 def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:

@@ -148,7 +148,7 @@ def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
 def downtimes_without_endpoints(engine: Engine, now: str) -> str:
     """A warning about downtimes that are not over and apply to no endpoint; "" if all apply.
 
-    It is "" too if the views are broken, or this user may not read them.
+    Also "" if the views are broken, or this user may not read them.
     """
     try:
         with reading(engine) as connection:

@@ -27,7 +27,7 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.times import utc
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, SiteFacts, contact_of
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, SiteFacts, contact_of, entered_at
 from sam_pipeline.sql.imports.formats.documents import REPEATED, elements, read_yaml, text_of
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
 from sam_pipeline.sql.topology.view_rows import OSG
@@ -197,7 +197,7 @@ def _downtime_rows(
             "classification": fields.get("Class", "").upper(),
             "severity": ours,
             "description": description,
-            ANNOUNCED_AT: _entered(fields.get("CreatedTime", "")),
+            ANNOUNCED_AT: entered_at(fields.get("CreatedTime", ""), osg_time),
         }
 
 
@@ -227,14 +227,6 @@ def osg_time(text: str) -> str:
         return utc(f"{year}-{month:02}-{int(day):02}T{hours:02}:{minute}:00{offset}")
     except ValueError as error:
         raise RecordRefused("bad-time", f"{text[:40]!r}: {error}") from None
-
-
-def _entered(text: str) -> str:
-    """When a downtime was entered; "" if that is unknown."""
-    try:
-        return osg_time(text)
-    except RecordRefused:
-        return ""
 
 
 def _entries(path: Path) -> Iterator[tuple[str, tuple[str, Mapping[str, str], Any]]]:

@@ -419,7 +419,7 @@ class LetterGroup:
     last_received_at: datetime
     example_id: int
     known_by: str | None = None
-    """Of a sender: one of the four above."""
+    """For a sender: ESTABLISHED, CLAIMED, LOGIN or SOURCE."""
 
 
 def count_dead_letters(
