@@ -1,6 +1,6 @@
 """The errors that are reported to users.
 
-SamError                 its lines on stderr (mostly one) and `exit_code`, no traceback
+SamError                 ends a program with lines on stderr and `exit_code`, no traceback
 ├── ConfigError          the configuration is bad; has all its problems
 ├── RecordRefused        one record can never be loaded (normalise)
 │   └── MessageRefused   a message can't be loaded, whatever its records (decode)

@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 from sam_pipeline.schema.errors import ConfigError
 
 MAX_CHARACTERS = 64 * 1024
-"""No more is read of a file: /dev/zero is also one."""
+"""The most that is read of a file: /dev/zero has no end."""
 
 
 class Secret(NamedTuple):
@@ -84,7 +84,7 @@ def problem_of_certificate(path: Path) -> Optional[str]:
 
 
 def exposure(status: os.stat_result) -> Optional[str]:
-    """Whether other users can read a file; a group may read one of root, as systemd sets it up."""
+    """How other users can read a file, if they can; the group may read one of root (systemd)."""
     mode = stat.S_IMODE(status.st_mode)
     if not mode & 0o077 or (status.st_uid == 0 and not mode & 0o037):
         return None

@@ -19,10 +19,10 @@ _DAY = r"\d{4}-\d\d-\d\d"
 _DURATION = r"((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})?)(s|m|min|h|d)"
 _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 LONGEST = timedelta(days=99_999)
-"""The longest duration: it leads to a year of four digits from any time of our days."""
+"""The longest duration: from any present date it leads to a year of four digits."""
 
 RECENT_TIMES = 1000
-"""Times to cache: results that arrive together share them."""
+"""The limit on cached times: results that arrive together share them."""
 NOT_BEFORE = datetime(2026, 11, 1, tzinfo=timezone.utc)
 """The date of this program: a clock that shows an earlier time was never set."""
 
@@ -117,5 +117,5 @@ def utc(text: str) -> str:
 
 @lru_cache(maxsize=10)  # all records of a batch share one `now`
 def window(now: datetime, past: timedelta, future: timedelta) -> tuple[str, str]:
-    """The times so long ago and so far ahead, between which another time may be."""
+    """The earliest and the latest time that are accepted, in wire format."""
     return format_time(now - past), format_time(now + future)

@@ -1,1 +1,1 @@
-"""Who sent a message, and what they may say: identities, signatures, the policy."""
+"""Who sent a message, and what they may send: identities, signatures, the policy."""

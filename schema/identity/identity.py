@@ -1,4 +1,4 @@
-"""Identities: who sent a message, as far as the place where it entered the system knows.
+"""Identities: the sender of a message, as established where it entered the system.
 
 An identity is a text `<kind>:<name>`, or `anonymous`. A source removes the identity that a message
 claims and sets what it has established itself; relays, dead letters and replays keep that.
@@ -15,7 +15,7 @@ ANONYMOUS = "anonymous"
 KEY, TOKEN, CERTIFICATE = "key", "token", "cert"
 """A signature; a bearer token and a client certificate of the HTTP door."""
 BROKER, UID, OPERATOR = "broker", "uid", "operator"
-"""A user name that a broker vouches for; the owner of a file; who edited a letter."""
+"""A user name that a broker vouches for; the owner of a file; the editor of a letter."""
 
 
 def identity_of(message: Message) -> str:
@@ -40,7 +40,7 @@ def identified(message: Message) -> Message:
 
 
 def established_identity(claimed: str, own: str) -> str:
-    """What a relay has established about a message, or else the `own` identity of the relay."""
+    """The identity that a relay claims to have established, or else `own`, that of the relay."""
     # No relay establishes an operator, for whom the policy has no rules; and a signed message is
     # verified again, wherever it arrives.
     if not claimed or claimed.startswith((f"{OPERATOR}:", f"{KEY}:")) or not claimed.isprintable():
@@ -75,15 +75,15 @@ def certificate_identity(subject: str) -> str:
 
 
 def broker_identity(url: str, user: str) -> str:
-    """The identity of what `user` sent, according to the broker with this URL."""
+    """The identity of `user` at the broker with this URL."""
     return f"{BROKER}:{url}/{user}"
 
 
 def uid_identity(number: int) -> str:
-    """The identity of what the account with this number stored in a spool."""
+    """The identity of the account with this number, which stored a message in a spool."""
     return f"{UID}:{number}"
 
 
 def operator_identity(login: str) -> str:
-    """The identity of what the operator with this login edited."""
+    """The identity of the operator with this login, who edited a letter."""
     return f"{OPERATOR}:{login}"

@@ -124,7 +124,7 @@ def read_seed(path: Path) -> bytes:
     except Error:
         der = b""
     if not der.startswith(_PRIVATE_HEAD) or len(der) != len(_PRIVATE_HEAD) + _KEY_BYTES:
-        expected = "expected PEM with an unencrypted Ed25519 key, as of `sam-publish key add`"
+        expected = "expected PEM with an unencrypted Ed25519 key, as made by `sam-publish key add`"
         raise ConfigError([f"{path}: contains no key for signatures ({expected})"])
     return der[len(_PRIVATE_HEAD) :]
 

@@ -36,7 +36,7 @@ ENFORCE, OBSERVE = "enforce", "observe"
 """What to do with forbidden records: refuse them, or load them and count them."""
 
 NOT_AUTHORISED, UNSIGNED = "not-authorised", "unsigned"
-"""The reasons of what the policy refuses."""
+"""The reasons for which the policy refuses a record."""
 
 KINDS = (KEY, TOKEN, CERTIFICATE, BROKER, UID)
 """The kinds of identities that a policy may list; what operators enter is always allowed."""
@@ -44,9 +44,9 @@ ANY = "*"
 MAX_IDENTITIES = 20_000
 """Identities whose publishers are cached."""
 LONGEST = 80
-"""The characters of a value that a refusal quotes."""
+"""The most characters of a value that a refusal quotes."""
 MOST_SHOWN = 5
-"""The patterns that a refusal quotes."""
+"""The most patterns that a refusal quotes."""
 _SPECIAL = re.compile(r"[*?[]")
 _USER = re.compile(rf"{BROKER}:(?:[^/]*://)?[^/]*/(.*)", re.DOTALL)
 
@@ -94,7 +94,7 @@ def _check_not_empty(value: Sequence[str]) -> str | None:
 
 
 class PublisherRule(Settings):
-    """What one publisher may say."""
+    """What one publisher may send."""
 
     name: str = config_key("the name in reports and messages", _check_not_empty)
     identities: tuple[str, ...] = config_key(
@@ -206,7 +206,7 @@ def refusal(
     sites: Collection[str],
     today: date,
 ) -> str | None:
-    """Why the publisher may not say this, as rule and value; None if it may.
+    """Why the publisher may not send this, as rule and value; None if it may.
 
     `row` has the values of the record by key; `sites` are those that its host belongs to in the
     record's period. A publisher of None is one that the policy does not know.
@@ -237,7 +237,7 @@ def refusal(
 def refusal_of_class(
     publisher: PublisherRule | None, message_class: str, today: date
 ) -> str | None:
-    """Why the publisher may say nothing in this class today; None if it may say something."""
+    """Why the publisher may send nothing of this class today; None if it may."""
     if publisher is None:
         return "no publisher of the policy has this identity"
     if publisher.until is not None and today > publisher.until:
@@ -323,18 +323,18 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 MINUTE_S = 60.0
 MAX_BUCKETS = 10_000
-"""Of clients, which may have any number of addresses; full buckets are then forgotten."""
+"""The limit on clients, which may have many addresses; above it full buckets are forgotten."""
 
 
 class RateLimits:
-    """How long to take nothing more from a sender."""
+    """For how long to accept nothing more from a sender."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """How much a sender may still send, and when that was true."""
+        """What each sender could still send, and at which time."""
 
     def spend(self, publisher: PublisherRule, records: int, now_s: float) -> float:
-        """The publisher has sent records; returns for how many seconds to read no more of them.
+        """Count records of a publisher; returns for how many seconds to read no more from it.
 
         A bucket that is overdrawn is empty for a minute at most, however many records came at once.
         """
@@ -346,9 +346,9 @@ class RateLimits:
         return max(-left, 0.0) / limit * MINUTE_S
 
     def admit(self, client: str, limit: int, now_s: float) -> float:
-        """A client makes a request, of which it has a `limit` per minute, or none if that is 0.
+        """Count a request of a client that may make `limit` of them per minute; 0 is no limit.
 
-        Returns 0, or after how many seconds it may make the request, which is not counted then.
+        Returns 0, or the seconds until the client may make the request, which is not counted then.
         """
         if not limit:
             return 0.0

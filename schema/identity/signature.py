@@ -1,8 +1,8 @@
 """Signatures: made before a message goes anywhere, verified before it is parsed.
 
-A signature covers what decides over a message: class, destination, id, time, the headers by which
-its records are read, and the body. So the same message again is a redelivery; in another class, or
-at a destination of another name, its signature is bad.
+A signature covers all that decides how a message is loaded: class, destination, id, time, the
+headers by which its records are read, and the body. Sent again, the same message is a redelivery;
+in another class, or at a destination of another name, its signature is bad.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A policy that allows the received records, as a draft to be cut down."""
+"""Drafts of a policy: it allows the received records, to be cut down by hand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
 
 WIDTH = 100
 _KEPT = ("records_per_minute", "dead_letters_per_hour", "until")
-"""What a publisher keeps from the present policy, besides its name, identities and keys."""
+"""Keys that a publisher keeps from the present policy, besides name, identities and keys."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one identity said in the records of one class.
+    """The records of one class that one identity has sent.
 
     `sites` are those that the records name or to which their hosts belong; a `monitoring_host` of
     "" is one that was not named. `new_hosts` are those `hosts` that were not in the topology yet

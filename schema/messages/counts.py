@@ -1,4 +1,4 @@
-"""What became of messages in numbers: one value from the loader to metrics, status, JSON and log.
+"""The outcome of messages in numbers: one value from the loader to metrics, status, JSON and log.
 
 A new count is one field of `Counts`. Its metric, its place in documents and its words in texts
 follow from its name, its help and its labels.
@@ -26,7 +26,7 @@ _ALWAYS_SAID = ("rows_by_class", "duplicates_by_class", "dead_letters")
 
 
 class Count(NamedTuple):
-    """How one thing is counted, and how that is shown."""
+    """How a field of `Counts` is counted and shown."""
 
     help: str
     labels: tuple[str, ...] = ()

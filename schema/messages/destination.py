@@ -20,11 +20,10 @@ EXCHANGES = "/exchange/"
 FORMS = (TOPICS, *QUEUES, EXCHANGES)
 
 VIRTUAL_TOPIC = "VirtualTopic."
-"""How the names of topics of ActiveMQ Classic begin that fill one queue per shared name."""
+"""The prefix of the topics of ActiveMQ Classic that fill one queue per shared name."""
 
 WILDCARDS = frozenset("*#>")
-"""A part of a name, between dots, that stands for others in a subscription; which one of them a
-broker knows differs."""
+"""Parts of a name, between dots, that match others in a subscription; each broker knows some."""
 
 EXPECTED = "expected /topic/NAME or /queue/NAME"
 

@@ -1,8 +1,8 @@
-"""Whose the headers of a message are: our programs', a broker's, or free for publishers.
+"""The headers of a message by owner: those of our programs, of brokers, and of publishers.
 
-Our programs pass on in headers of theirs what they have established about a message. A sender may
-not set them, in any spelling: only a configured relay is trusted. What a sender sets must reach the
-consumer unchanged, and a broker must not act on it.
+Our programs write what they have established about a message into headers of their own. A sender
+may not set these in any spelling: only a configured relay is trusted. Headers of a sender must
+reach the consumer unchanged, and no broker may act on them.
 """
 
 from __future__ import annotations
@@ -68,14 +68,13 @@ PRIORITY = "priority"
 PRIORITIES = frozenset("0123456789")
 """The only values that all brokers understand; a message keeps them."""
 PREFIXES = ("JMS", "AMQ", "HQ_")
-"""So begin the names of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
-
+"""The beginnings of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
 
 KEPT_HEADERS = (
     *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME, HOST, PROGRAM, USER),
     *(*MONITORING_HOST_HEADERS, *USER_HEADERS, "destination", "timestamp"),
 )
-"""The headers that are kept of a message with too many: they decide what becomes of its body."""
+"""The headers that are kept of a message with too many: they decide how its body is loaded."""
 
 COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))
 """The headers that change the meaning of the records, so that a signature covers them."""

@@ -103,7 +103,7 @@ class Message(NamedTuple):
 
 
 def body_size(message: Message) -> int:
-    """The bytes of its body, as `chunks` asks for them."""
+    """The size of its body, for `chunks`."""
     return len(message.body)
 
 
@@ -167,7 +167,7 @@ def default_destination(message_class: str) -> str:
 
 
 LONGEST_CLAIM = 100
-"""The most characters of a value: that of others is cut."""
+"""The most characters of a claim; a longer one is cut."""
 
 
 class Origin(NamedTuple):
@@ -183,5 +183,5 @@ class Origin(NamedTuple):
 
 
 def claimed_origin(headers: Mapping[str, str]) -> Origin:
-    """What the headers of a message say; it may be forged."""
+    """The origin that the headers of a message claim; it may be forged."""
     return Origin(*(headers.get(name, "")[:LONGEST_CLAIM] for name in (HOST, PROGRAM, USER)))

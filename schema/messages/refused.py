@@ -1,5 +1,5 @@
-"""Messages that a source did not take as they are: too large, with a malformed head or a signature
-that is bad or has expired.
+"""Messages that a source can't pass on as they are: too large, with a malformed head, or with a
+signature that is bad or has expired.
 
 The source marks such a message with headers, so a relay preserves the mark. A marked message is not
 decoded; it becomes a dead letter with the reason and the text of the mark.
@@ -26,7 +26,7 @@ SIGNATURE_EXPIRED = "signature-expired"
 REASONS = (BAD_FRAME, TOO_LARGE, BAD_SIGNATURE, SIGNATURE_EXPIRED)
 
 KEPT_BYTES = 64 * 1024
-"""How much of what could not be taken is kept in the dead letter."""
+"""How much of such a message the dead letter keeps."""
 
 
 def mark_refused(message: Message, reason: str, text: str, head: bytes = b"") -> Message:

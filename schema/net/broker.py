@@ -1,4 +1,4 @@
-"""A broker as a program reaches it: its URL, who we are there, whom we trust, and on which way.
+"""A broker as a program reaches it: its URL, our login, the authorities we trust, and the proxy.
 
 The key `proxy` overrides everything, including `no_proxy`; "none" means no proxy. Otherwise the
 environment decides, as for curl: each variable in lower case first, and one that is set but empty

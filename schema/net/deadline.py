@@ -66,7 +66,7 @@ class BackgroundCall:
 
 
 def within(deadline: Deadline, call: Callable[..., Any], *arguments: object) -> Any:
-    """The result of a call that accepts no deadline; after the deadline it runs on unheeded.
+    """The result of a call that accepts no deadline; after it the call goes on, unnoticed.
 
     Raises:
         TimeoutError: it took longer. Also everything that the call itself raises.

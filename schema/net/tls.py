@@ -24,13 +24,13 @@ CERTIFICATE_REQUIRED = "it requires a client certificate (certificate_file)"
 KEY_MISMATCH = "the key does not match the certificate"
 UNUSABLE = {
     "KEY_VALUES_MISMATCH": KEY_MISMATCH,
-    "EE_KEY_TOO_SMALL": "its key is too short for this OpenSSL: take 2048 bits",
+    "EE_KEY_TOO_SMALL": "its key is too short for this OpenSSL: use 2048 bits",
     "CA_KEY_TOO_SMALL": "the key of a signer in it is too short for this OpenSSL",
     "CA_MD_TOO_WEAK": "it is signed with SHA-1 or weaker, which this OpenSSL refuses",
     "EE_MD_TOO_WEAK": "it is signed with SHA-1 or weaker, which this OpenSSL refuses",
 }
 """Why OpenSSL does not use a certificate, by its reason."""
-ENCRYPTED = "its key has a passphrase: write it without one, in a file of mode 0600"
+ENCRYPTED = "its key has a passphrase: store it without one, in a file of mode 0600"
 REVOCATION_LIST = "the revocation list (crl_file) of its authority"
 
 # Error codes of OpenSSL, <openssl/x509_vfy.h>.
@@ -237,7 +237,7 @@ class TlsChannel(Channel):
             ours = self._tls_files.certificate_file
             if ours is None:
                 return f"{CERTIFICATE_REQUIRED}: {ABOUT_US[reason]}"
-            # Perhaps it, or one of its signers, is out of its time: brokers seldom say so.
+            # It or one of its signers may have expired, which brokers seldom say.
             now = datetime.now(timezone.utc)
             problems = (validity.problem(now) for validity in validities(ours))
             why = next((f"it {problem}" for problem in problems if problem), ABOUT_US[reason])

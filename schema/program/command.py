@@ -39,7 +39,7 @@ MAX_INTEGER = 2**63 - 1
 _unwritten: list[OSError] = []
 """Why standard output could not be written in this call of `run`."""
 _readers_gone: list[BrokenPipeError] = []
-"""The same, if the reason is that its reader has read enough."""
+"""The same, if its reader, such as `head`, has closed the pipe."""
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 
@@ -359,7 +359,7 @@ def print_done(
 
 
 def output_ended() -> bool:
-    """Pass on the printed text; whether nobody reads standard output, or it can't be written."""
+    """Flush standard output; returns whether its reader is gone or it can't be written."""
     _flush(sys.stdout)
     if _unwritten or _readers_gone:
         return True
@@ -381,7 +381,7 @@ def print_json_line(value: object) -> None:
 def print_json_array(items: Iterable[object]) -> None:
     """Print one JSON document, an array; each item as soon as it is known.
 
-    It ends as it should even if an error follows the last item.
+    The array is closed even if an error follows the last item.
     """
     before = "[\n  "
     try:
@@ -444,14 +444,14 @@ def to_json(value: object, indent: Optional[int] = 2) -> str:
 
 
 def _help() -> Any:
-    """The module that few calls need."""
+    """The module `help`, which few calls need."""
     from sam_pipeline.schema.program import help
 
     return help
 
 
 def _log_output() -> Any:
-    """Its `logging` alone would make a call that logs nothing 17 % slower."""
+    """The module `log_output`: with `logging`, a call that logs nothing would be 17 % slower."""
     from sam_pipeline.schema.program import log_output
 
     return log_output
@@ -479,7 +479,7 @@ def _flush(stream: TextIO) -> None:
 def _discard(stream: TextIO, error: OSError, at_the_end: bool = False) -> None:
     """Discard what follows on standard output, or at the end on standard error, and note why.
 
-    That a reader such as `head` has read enough is not an error.
+    It is not an error if a reader such as `head` has read enough.
     """
     if stream is sys.stdout:
         if isinstance(error, BrokenPipeError):

@@ -31,7 +31,7 @@ _WORD = r"""(?:"[^"]*"|'[^']*'|\S)+"""
 
 
 class Item(NamedTuple):
-    """A command or a term, and what explains it."""
+    """A command or a term, and its explanation."""
 
     term: str
     text: str
@@ -70,7 +70,7 @@ exit codes:
 
 
 def help_text(parser: argparse.ArgumentParser) -> str:
-    """All of the help."""
+    """The complete help of a program or a command."""
     shown = [*sections(parser)]
     if any(subparsers(parser)):
         shown += [*_more(parser), *parsed("" if " " in parser.prog else ABOUT_PROGRAMS)]
@@ -78,7 +78,7 @@ def help_text(parser: argparse.ArgumentParser) -> str:
 
 
 def commands_text(parser: argparse.ArgumentParser) -> str:
-    """How to call the program, and its commands."""
+    """The usage of a program, and its commands."""
     return _shown(parser, [*command_sections(parser), *_more(parser)])
 
 
@@ -87,7 +87,7 @@ def _more(parser: argparse.ArgumentParser) -> Iterator[Section]:
 
 
 def usage(parser: argparse.ArgumentParser, width: int = 100_000) -> str:
-    """How to call a command, without the common options."""
+    """The usage of a command, without the common options."""
     formatter = _formatter(parser, width)
     groups = [group for group in parser._action_groups if group.title != COMMON]
     actions = [action for group in groups for action in group._group_actions]

@@ -24,9 +24,9 @@ FIELDS = (
     *("broker", "message_id", "message_class", "login", "publisher"),
     *("claimed_host", "claimed_program", "claimed_user"),
 )
-"""What a line may have as `extra`, for JSON."""
+"""The attributes, given as `extra`, that JSON lines contain."""
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
-"""By least level; lower ones are 7, debug."""
+"""The priorities of syslog by the lowest level of each; below them it is 7, debug."""
 
 
 def set_up(verbosity: int, log_format: str) -> None:

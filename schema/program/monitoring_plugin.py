@@ -18,7 +18,7 @@ NAMES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 
 CERTIFICATE_DAYS = "certificate_days"
 SHARES = (3, 10)
-"""The last third of the life of a certificate is a warning at the earliest, a tenth critical."""
+"""A certificate is at most a warning in the last third of its life, critical in the last tenth."""
 
 
 class PluginThreshold(NamedTuple):
@@ -100,7 +100,7 @@ class PluginReport:
         self._data.append(f"{label}={decimal(value)}{unit};{shown};0")
 
     def judge_certificate(self, file: str, begin: datetime, end: datetime, now: datetime) -> None:
-        """Add the days left of a certificate; of several the fewest are the value."""
+        """Add the days left of a certificate; the fewest of all certificates are the value."""
         day = timedelta(days=1)
         self._days_left[file] = left = (end - now) / day
         level = OK

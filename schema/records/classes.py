@@ -17,7 +17,7 @@ TIME_KEYS = ("timestamp", "startTime", "endTime", "validFrom", "validTo")
 """Keys whose values are times, in every class."""
 
 PERIOD_KEYS = TIME_KEYS[1:]
-"""Of them those at which a period begins or ends: there `YYYY-MM-DD` is the midnight it begins."""
+"""Those at which a period begins or ends: there `YYYY-MM-DD` is the midnight at its start."""
 
 DETAILS = "detailsData"
 """The key of a text of many lines, which is always the last of a record."""
@@ -121,8 +121,7 @@ DOWNTIME = MessageClass(
 )
 
 STATEMENTS = (SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
-"""The classes of which everything that was said is kept, ordered by `timestamp`; of each key the
-last statement holds."""
+"""The classes of statements: all are kept, ordered by `timestamp`; of each key the last holds."""
 
 BUILT_IN: Mapping[str, MessageClass] = {
     message_class.name.lower(): message_class for message_class in (METRIC_OUTPUT, *STATEMENTS)
@@ -155,7 +154,7 @@ def column_names(columns: tuple[str, ...]) -> Names:
     return names
 
 
-@lru_cache(maxsize=100)  # as each message and each record asks
+@lru_cache(maxsize=100)  # called for each message and each record
 def built_in(name: str | None) -> MessageClass | None:
     """The built-in class of that name, in any case; None for a site's own class."""
     return BUILT_IN.get(folded(name)) if name else None

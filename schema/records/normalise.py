@@ -30,7 +30,7 @@ from sam_pipeline.schema.times import format_time, parse_day, utc, window
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """In the order of the exit codes of monitoring plugins."""
 HOST_STATES = {"UP": "OK", "DOWN": "CRITICAL", "UNREACHABLE": "UNKNOWN"}
-"""The statuses of Nagios' states of hosts; of an unreachable one it knows nothing."""
+"""The statuses of Nagios' host states; it knows nothing of an unreachable host."""
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 
@@ -81,7 +81,7 @@ def normalise(
 
     `headers` are those of the message; `now` is aware; `times` maps the keys (in lower case) of a
     site's own class that contain times, besides TIME_KEYS, to MOMENT, DAY or CLOCK. `made_at` is
-    the time of the message if it is known: a statement without a timestamp was said then.
+    the time of the message if it is known, which becomes that of a statement without a timestamp.
 
     Raises:
         RecordRefused: the record can never be loaded.

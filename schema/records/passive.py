@@ -1,4 +1,4 @@
-"""Passive check results, as Nagios and NRDP have them, become records of metricOutput.
+"""Turns passive check results of Nagios and NRDP into records of metricOutput.
 
 A result has the name of a host, that of a service unless it is one of the host, a state, an output,
 and perhaps the time of the check. Nagios reads one in each line of its external command file:
@@ -32,7 +32,7 @@ HOST_METRIC = "Host-Check"
 """The metric of the results of hosts, which have no service name."""
 HOST_FLAVOUR = "Host"
 SERVICE_FLAVOUR = "Service"
-"""Of a service whose flavour nobody names."""
+"""The flavour of services for which none is given."""
 
 SERVICE, HOST = "service", "host"
 COMMANDS = {
@@ -46,7 +46,7 @@ _HOST_STATES = {**HOST_STATES, **dict(zip("012", HOST_STATES.values()))}
 _OUR_KEYS = Names(METRIC_OUTPUT.keys)
 
 CheckResult = Mapping[str, str]
-"""What a result has, by the names of NRDP; its `type` is `host` or `service`."""
+"""The fields of a result by their names in NRDP; its `type` is `host` or `service`."""
 
 
 class Naming(NamedTuple):

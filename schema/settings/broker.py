@@ -25,7 +25,7 @@ def secret_of(section: str, name: str, file: Optional[Path] = None) -> Secret:
 
 
 class TlsKeys(Settings):
-    """How a server knows us, and how we know it."""
+    """Our certificate, and the authorities that we trust."""
 
     certificate_file: Optional[Path] = certificate_key("our certificate, for servers that want one")
     key_file: Optional[Path] = secret_key(
@@ -40,7 +40,7 @@ class TlsKeys(Settings):
 
 
 class ProxyKeys(Settings):
-    """The way to a server."""
+    """The HTTP proxy to a server."""
 
     proxy: Optional[str] = config_key(
         "HTTP proxy, `http://[USER@]HOST:PORT`, or `none` for a direct connection; by default that"
@@ -54,7 +54,7 @@ class ProxyKeys(Settings):
 
 
 class LoginKeys(TlsKeys):
-    """How brokers know us, and which ones we trust."""
+    """Our login at brokers, our certificate, and the authorities that we trust."""
 
     user: Optional[str] = config_key(
         'login for brokers whose URL has none; `""` for brokers without logins', default=None
@@ -92,11 +92,11 @@ class HostKeys(Settings):
 
 
 class ServerKeys(LoginKeys, ProxyKeys, TokenKeys, HostKeys):
-    """All keys that are about a server, wherever they are."""
+    """All keys about a server, of sections and of tables."""
 
 
 class TableKeys(LoginKeys, ProxyKeys, HostKeys):
-    """A broker by its URL, and what applies there; what it lacks is the section's."""
+    """A broker by its URL, with its own settings; the section has the others."""
 
     url: str = ""
     headers: dict[str, str] = {}  # noqa: RUF012 - nothing changes it

@@ -38,8 +38,6 @@ REQUIRED: Any = object()
 
 Check = Callable[[Any], Optional[str]]
 """Returns the problems of a value, one per line."""
-Reader = Callable[[str, Path], Any]
-"""Makes the value of a text and the directory to which it is relative; may raise ValueError."""
 SettingsType = TypeVar("SettingsType", bound="Settings")
 
 
@@ -52,10 +50,14 @@ class Key:
         check: Optional[Check] = None,
         default: Any = REQUIRED,
         key: str = "",
-        read: Optional[Reader] = None,
+        read: Optional[Callable[[str, Path], Any]] = None,
         unit_s: float = 0,
     ) -> None:
-        """Without a `key` it is named like the attribute, without a `meaning` no page lists it."""
+        """Without a `key` it is named like the attribute; without a `meaning` no page lists it.
+
+        `read` makes the value from its text and the directory of relative paths, or raises
+        ValueError.
+        """
         self.meaning = meaning
         self.check = check
         self.default = default
@@ -205,7 +207,7 @@ def lines(problems: Iterable[Optional[str]]) -> Optional[str]:
 
 
 def joined(check: Callable[[Any], Iterator[str]]) -> Check:
-    """A check that yields problems."""
+    """A check from a function that yields problems."""
     return lambda value: lines(check(value))
 
 

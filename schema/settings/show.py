@@ -1,4 +1,4 @@
-"""`config`: each key with its value and where that comes from; passwords are masked."""
+"""`config`: each key with its value and its origin; passwords are masked."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def show(args: argparse.Namespace, *sections: Findings[Any]) -> int:
 
 
 def settings_of(findings: Findings[Any]) -> Iterator[Setting]:
-    """The settings of a section, and which secrets variables hold."""
+    """The settings of a section; of its secrets only whether a variable holds them."""
     section = findings.settings.SECTION
     given = {**findings.rejected, **findings.values}
     for attribute, key in findings.settings.KEYS.items():

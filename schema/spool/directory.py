@@ -24,7 +24,7 @@ MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
 GROUP_FILE_MODE = 0o640
 """The mode of the files in a queue that a group shares; otherwise it is 0600.
 
-The other accounts of the group remove such a file, but can't change what its owner says in it.
+The other accounts of the group can remove such a file, but not change its content.
 """
 
 ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"

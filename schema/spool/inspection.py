@@ -1,5 +1,5 @@
-"""Looks into a directory queue without a lock or a change: whether this account can use it, which
-messages it has, and how all programs report what can't be used.
+"""Inspects a directory queue without locking or changing it: whether this account can use it, and
+which messages it contains.
 """
 
 from __future__ import annotations
@@ -113,8 +113,6 @@ def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Op
 BEGINNING = 64 * 1024
 """Bytes of a damaged element that are searched."""
 
-Stamped = Callable[[Message], Message]
-
 
 class SpoolElement(NamedTuple):
     """An element that contains a message, or, `is_damaged`, at least its id; `file` is its path."""
@@ -131,7 +129,7 @@ def elements_of(
     queue: DirectoryQueue,
     wanted: Collection[str],
     since: float,
-    stamped: Stamped = lambda message: message,
+    stamped: Callable[[Message], Message] = lambda message: message,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Iterator[SpoolElement]:
     """The elements with one of the wanted ids, without those that were stored before `since`.

@@ -33,9 +33,6 @@ _STRING = re.compile(r'(?:[^"\\]+|\\[^u]|\\u.{4})*', re.DOTALL)
 _LONGEST_ESCAPE = len(r"\u0000")
 _DECODER = json.JSONDecoder()
 
-TakeBody = Callable[[Iterator[str]], object]
-"""Called with the pieces of the body as they stand in the element."""
-
 
 def read_limited(
     queue: DirectoryQueue, name: str, max_body_bytes: int
@@ -103,8 +100,13 @@ def read_in_pieces(read: Callable[[], Iterable[bytes]], max_body_bytes: int) -> 
     return mark_refused(body.message(kept), BAD_FRAME, text)
 
 
-def _read_parts(pieces: Iterable[bytes], take_body: TakeBody) -> tuple[dict[str, str], int, str]:
-    """The headers, how many characters they have, and the encoding of the body."""
+def _read_parts(
+    pieces: Iterable[bytes], take_body: Callable[[Iterator[str]], object]
+) -> tuple[dict[str, str], int, str]:
+    """The headers, how many characters they have, and the encoding of the body.
+
+    `take_body` is called with the pieces of the body as they stand in the element.
+    """
     text = _Text(pieces)
     headers: dict[str, str] = {}
     header_chars, encoding = 0, ""

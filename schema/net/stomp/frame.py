@@ -147,7 +147,7 @@ def quoted(data: bytearray) -> str:
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 LONGEST_LENGTH = 15
-"""The digits of a content-length, at most."""
+"""The most digits of a content-length."""
 
 TOLERATED = frozenset({"MESSAGE", "ERROR"})
 """The other frames confirm something, so they must be right."""
@@ -159,14 +159,14 @@ _NEXT_MESSAGE = re.compile(rb"\0[\r\n]*MESSAGE\r?\n")
 FRAMES_BEFORE = 10
 """How many frames have the same header names before a form is made of them, which takes 0.3 ms."""
 MOST_FORMS = 8
-"""They are tried one after the other."""
+"""The limit on forms, which are tried one after another."""
 MOST_COUNTED = 100
 
 TLS_ALERT = b"\x15\x03"
 """What a TLS server answers to a frame."""
 
 _LINE_ENDS = b"\r\n"
-# Most of what a publisher reads: in one step it takes a third of the time.
+# Most frames that a publisher reads: in one step they take a third of the time.
 _PLAIN_RECEIPT = re.compile(rb"[\r\n]*RECEIPT\nreceipt-id:([\w.-]+)\n\n\0")
 
 OF_DELIVERY = frozenset({"subscription", "ack", "message-id", "redelivered"})

@@ -156,7 +156,7 @@ class StompSession:
         self._take(data)
 
     def fileno(self) -> int:
-        """The descriptor of the connection, for one who waits for many sessions at once."""
+        """The descriptor of the connection, to wait for many sessions at once."""
         return self._channel.socket.fileno()
 
     def send_now(self, frames: bytes) -> int:
