@@ -19,7 +19,7 @@ import numpy as np
 
 MEASURED = Path(__file__).with_name("measured.json")
 NAMES = {"activemq": "ActiveMQ", "artemis": "Artemis", "rabbitmq": "RabbitMQ"}
-CORES = (2, 4, 8, 16, 32)
+CORES = (2, 8, 32)
 QUIET_LOAD = 2.0
 """The load average up to which figures are final."""
 
