@@ -7,8 +7,9 @@ import signal
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from threading import Event
@@ -41,12 +42,14 @@ from sam_pipeline.schema.program.command import (
     OK,
     TRY_LATER,
     UNAVAILABLE,
-    add_action,
+    AddOption,
+    Verb,
+    add_verbs,
+    option,
     print_done,
     print_json,
+    print_json_array,
     print_lines,
-    print_text,
-    to_json,
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
@@ -73,8 +76,6 @@ REASON = {
 }
 """Why a drain left elements in the spool."""
 
-OF_ALL = ("status", "drain")
-"""The actions that without --copy apply to all spools."""
 WORST = (UNAVAILABLE, NO_PERMISSION, BAD_DATA, TRY_LATER)
 """The exit codes of a drain, the one that matters most first."""
 PATIENCE_S = 1.0
@@ -83,58 +84,62 @@ DESCRIPTION = (
     "Inspect, repair or drain the spool, where messages wait that no broker has taken yet. Damaged"
     " ones are in the quarantine, a directory beside it whose name ends with `.bad`."
 )
-DRAIN_EXAMPLES = """\
+EXAMPLES = """\
 examples:
+  sam-publish spool status
   sam-publish spool drain
   sam-publish spool drain --broker stomp://msg.example.org --timeout 60
 """
-NO_ELEMENTS = "no messages in the spool"
+NO_ELEMENTS, NO_SPOOL = "no messages in the spool", "no spool is configured: set `spool`"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    def copy(default: str = "the section's") -> AddOption:
+        text = f"the spool of this [[publisher.copy]] (default: {default})"
+        return option("--copy", metavar="NAME", help=text)
+
+    ids = option("ids", nargs="+", metavar="ID", help="an element's name or message id")
+    of_all = copy("the section's and all copies'")
     parser.description = DESCRIPTION
-    actions = parser.add_subparsers(dest="action")
-
-    def add(name: str, summary: str, epilog: str = "") -> Any:
-        action = add_action(actions, name, handle, summary, epilog)
-        others = "the section's" if name not in OF_ALL else "the section's and all copies'"
-        action.add_argument(
-            "--copy",
-            metavar="NAME",
-            help=f"the spool of this [[publisher.copy]] (default: {others})",
-        )
-        return action
-
-    status_action = add("status", "show the size and the limits of the spool")
-    status_action.add_argument(
-        "--textfile",
-        type=Path,
-        metavar="PATH",
-        help="write the sizes of all spools, and when certificates expire, to this file for the "
-        "textfile collector of node_exporter instead",
+    add_verbs(
+        parser,
+        EXAMPLES,
+        status=Verb(
+            "show the size and the limits of the spool",
+            show_status,
+            of_all,
+            option(
+                "--textfile",
+                type=Path,
+                metavar="PATH",
+                help="write the sizes of all spools, and when certificates expire, to this file for"
+                " the textfile collector of node_exporter instead",
+            ),
+        ),
+        list=Verb(
+            "list the elements, oldest first",
+            list_elements,
+            copy(),
+            option("--limit", type=whole_number(), metavar="N", help="list at most N elements"),
+        ),
+        show=Verb("print headers and body of elements", show_elements, copy(), ids),
+        verify=Verb("read every element and report problems; change nothing", verify, copy()),
+        repair=Verb(
+            "quarantine damaged elements, and remove leftovers of killed processes",
+            partial(verify, repairs=True),
+            copy(),
+        ),
+        drop=Verb(
+            "delete elements permanently, quarantined ones included", drop_elements, copy(), ids
+        ),
+        drain=Verb(
+            "send all elements to the first broker that takes them",
+            drain_all,
+            of_all,
+            option("--loop", action="store_true", help="repeat until terminated"),
+            add_broker_options,
+        ),
     )
-    list_action = add("list", "list the elements, oldest first")
-    list_action.add_argument(
-        "--limit", type=whole_number(), metavar="N", help="list at most N elements"
-    )
-    show_action = add("show", "print headers and body of elements")
-    show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
-    add("verify", "read every element and report problems; change nothing")
-    add("repair", "quarantine damaged elements, and remove leftovers of killed processes")
-    drop_action = add("drop", "delete elements permanently, quarantined ones included")
-    drop_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
-    summary = "send all elements to the first broker that takes them"
-    drain_action = add("drain", summary, DRAIN_EXAMPLES)
-    drain_action.add_argument("--loop", action="store_true", help="repeat until terminated")
-    add_broker_options(drain_action)
-
-
-def handle(args: argparse.Namespace) -> int:
-    if getattr(args, "textfile", None):
-        write_textfile(args.textfile, config_of(args))
-        print_done(args, f"wrote {args.textfile}")
-        return OK
-    return run_action(args, chosen_config(args))
 
 
 def chosen_config(args: argparse.Namespace) -> PublisherConfig:
@@ -157,30 +162,31 @@ def chosen_config(args: argparse.Namespace) -> PublisherConfig:
     return chosen.only_at(urls).replace(timeout_s=config.timeout_s)
 
 
-def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
+def chosen_configs(args: argparse.Namespace) -> list[PublisherConfig]:
+    """That of the section and those of its copies, or with --copy that of the copy."""
+    config = chosen_config(args)
     configs = [one for one in (config, *config.copies) if one.spool]
-    if args.action in OF_ALL and configs:
-        return show_status(args, configs) if args.action == "status" else drain_all(args, configs)
+    if not configs:
+        raise ConfigError([NO_SPOOL])
+    return configs
+
+
+def chosen_queue(args: argparse.Namespace) -> tuple[DirectoryQueue, PublisherConfig]:
+    """The spool of the section, or with --copy that of the copy."""
+    config = chosen_config(args)
     if config.spool is None:
-        raise ConfigError(["no spool is configured: set `spool`"])
-    actions = {
-        "list": list_elements,
-        "show": show_elements,
-        "drop": drop_elements,
-        "verify": verify_or_repair,
-        "repair": verify_or_repair,
-    }
-    queue = DirectoryQueue(config.spool, config.shares_spool)
-    return actions[args.action](args, config, queue)
+        raise ConfigError([NO_SPOOL])
+    return DirectoryQueue(config.spool, config.shares_spool), config
 
 
-def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def list_elements(args: argparse.Namespace) -> int:
     """Print one line per element, oldest first, then those that were set aside."""
+    queue, config = chosen_queue(args)
     everything = chain(elements(queue), set_aside(queue))
     chosen = (read(queue, element) for element in islice(everything, args.limit))
     rows = ({**_facts(element), "refusals": _refusals(element, config)} for element in chosen)
     if args.json:
-        _print_array(rows)
+        print_json_array(rows)
         return OK
     first = next(rows, None)
     if first is None:
@@ -198,9 +204,9 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     return OK
 
 
-def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def show_elements(args: argparse.Namespace) -> int:
     """Print the elements with these names or message ids, in the order of the arguments."""
-    chosen = _find(queue, args.ids)
+    chosen = _find(chosen_queue(args)[0], args.ids)
     if args.json:
         documents = [_facts(element) | _content(element) for element in chosen]
         print_json(documents if len(documents) > 1 else documents[0])
@@ -215,8 +221,9 @@ def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     return BAD_DATA if any(element.damage for element in chosen) else OK
 
 
-def drop_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+def drop_elements(args: argparse.Namespace) -> int:
     """Remove the elements with these names or message ids; none if one of them does not exist."""
+    queue, _ = chosen_queue(args)
     chosen = {element.entry.name: element for element in _find(queue, args.ids)}
     locked = [name for name, element in chosen.items() if not drop(queue, element)]
     dropped = [element for name, element in chosen.items() if name not in locked]
@@ -231,22 +238,20 @@ def drop_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     return OK
 
 
-def verify_or_repair(
-    args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue
-) -> int:
+def verify(args: argparse.Namespace, repairs: bool = False) -> int:
     """Print each problem as soon as it is detected; the exit code says whether any is left."""
+    queue, _ = chosen_queue(args)
+    progress = Progress("repaired" if repairs else "verified", queue.count())
     left = 0
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal left
-        if args.action == "repair":
-            progress = Progress("repaired", queue.count())
+        if repairs:
             for problem, done, action in inspection.repair(queue, progress.show):
                 left += not done
                 progress.end()
                 yield {**problem._asdict(), "done": done, "action": action}
         else:
-            progress = Progress("verified", queue.count())
             for problem in inspection.problems(queue, progress.show):
                 left += 1
                 progress.end()
@@ -254,19 +259,22 @@ def verify_or_repair(
         progress.end()
 
     if args.json:
-        _print_array(rows())
+        print_json_array(rows())
     else:
         for row in rows():
-            line = f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}"
-            print_lines(line)
+            print_lines(f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}")
         outcome = f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}"
-        print_done(args, outcome, success=args.action == "repair" and not left)
+        print_done(args, outcome, success=repairs and not left)
     return BAD_DATA if left else OK
 
 
-def show_status(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:
+def show_status(args: argparse.Namespace) -> int:
     """Print size and limits of each spool, and its locked, quarantined and dropped elements."""
-    first, *others = map(status_of, configs)
+    if args.textfile:
+        write_textfile(args.textfile, config_of(args))
+        print_done(args, f"wrote {args.textfile}")
+        return OK
+    first, *others = map(status_of, chosen_configs(args))
     if args.json:
         print_json({**first, "copies": others})
         return OK
@@ -315,13 +323,13 @@ def status_of(config: PublisherConfig) -> dict[str, Any]:
     }
 
 
-def drain_all(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:
+def drain_all(args: argparse.Namespace) -> int:
     """Send all elements, of several spools at the same time; with --loop, until terminated.
 
     Raises:
         SpoolError: a spool can't be used; raised after the report on the others.
     """
-    configs = [config for config in configs if config.targets]
+    configs = [config for config in chosen_configs(args) if config.targets]
     if not configs:
         raise ConfigError(["no broker to drain to: use --broker, or set `brokers` in [publisher]"])
     stop = Event()
@@ -467,12 +475,3 @@ def _content(element: Element) -> dict[str, Any]:
         content["body"] = message.body.decode(errors="replace")
         content["body_base64"] = b64encode(message.body).decode()
     return content
-
-
-def _print_array(rows: Iterable[dict[str, Any]]) -> None:
-    """Print a JSON array row by row: it may be of any length."""
-    separator = "["
-    for row in rows:
-        print_text(f"{separator}\n{to_json(row)}")
-        separator = ","
-    print_lines(*["[]"] if separator == "[" else ["", "]"])
