@@ -21,8 +21,6 @@ from sam_pipeline.publisher.load_test.plan import (
     SET_UP_S,
     LoadCell,
 )
-from sam_pipeline.publisher.load_test.receiving import ReceivingReport, receive
-from sam_pipeline.publisher.load_test.sending import SendingReport, send
 from sam_pipeline.publisher.load_test.wire import LoadRoute
 from sam_pipeline.publisher.load_test.workers import (
     DONE,
@@ -34,7 +32,13 @@ from sam_pipeline.publisher.load_test.workers import (
     PROGRESS_S,
     READY,
     STOP,
+    LoadTask,
+    ReceivingReport,
+    SendingReport,
+    Work,
     Worker,
+    receive,
+    send,
 )
 from sam_pipeline.schema.program.command import INTERRUPTED as INTERRUPTED_CODE
 from sam_pipeline.schema.program.command import OK, TERMINATED
@@ -121,11 +125,11 @@ def run_cell(
     bin_s = max(0.1, round(cell.seconds / 30, 1))
     workers: list[Worker] = []
 
-    def start(work: Any, count: int) -> list[Worker]:
+    def start(work: Work, count: int) -> list[Worker]:
         first = len(workers)
         for process in range(min(count, processes)):
-            numbers = range(process, count, processes)
-            workers.append(Worker(work, (route, cell, number, numbers, bin_s), workers))
+            task = LoadTask(route, cell, number, range(process, count, processes), bin_s)
+            workers.append(Worker(work, task, workers))
         for worker in workers[first:]:
             _answer(worker, READY, SET_UP_S + MARGIN_S)
         return workers[first:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 from itertools import product
@@ -11,9 +10,9 @@ from typing import NamedTuple, Optional
 from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
 from sam_pipeline.publisher.settings import PublisherConfig
-from sam_pipeline.schema.net.broker import STOMP, Broker, Target
-from sam_pipeline.schema.net.channel import error_text
-from sam_pipeline.schema.net.deadline import Deadline, within
+from sam_pipeline.schema.net.broker import STOMP, Target
+from sam_pipeline.schema.net.channel import Resolver
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import duration, grouped
 
 TOPIC, QUEUE = "topic", "queue"
@@ -175,15 +174,30 @@ def target_of(config: PublisherConfig, confirmed: Optional[str], deadline: Deadl
         PublishUsage: there is not exactly one STOMP broker, or it may not be tested.
         BrokerUnavailable: its name does not resolve, or not in time.
     """
-    target = _only_target(config.targets)
+    if not config.targets:
+        raise PublishUsage("no broker to test: use --broker stomp://HOST:PORT")
+    if len(config.targets) > 1:
+        listed = ", ".join(map(str, config.targets))
+        raise PublishUsage(f"a load test has one broker: choose one of {listed} with --broker")
+    (target,) = config.targets
     broker = target.broker
+    if broker.kind != STOMP:
+        raise PublishUsage(
+            f"{target}: a load test also consumes, which needs STOMP: use the stomp:// or"
+            " stomp+ssl:// port of the broker"
+        )
     if usable(target, target.find_proxy) is not None:
         raise PublishUsage(
             f"{broker}: a load test does not go through a proxy: add {broker.host} to no_proxy"
         )
     if confirmed is not None and confirmed.lower() not in (broker.host.lower(), broker.netloc):
         raise PublishUsage(f"{OPTION} names {confirmed}, but the broker is {broker.netloc}")
-    addresses = all_addresses(broker, deadline)
+    try:
+        addresses = sorted(
+            Resolver().ips_of(broker.host, broker.port, deadline), key=lambda ip: ":" in ip
+        )
+    except OSError as error:
+        raise BrokerUnavailable(broker, str(error)) from error
     outside = [ip for ip in addresses if not leads_to_loopback(ip)]
     if outside and confirmed is None:
         where = ", ".join(outside) if outside != [broker.host] else "its address"
@@ -195,40 +209,9 @@ def target_of(config: PublisherConfig, confirmed: Optional[str], deadline: Deadl
     return target._replace(ip=addresses[0])
 
 
-def all_addresses(broker: Broker, deadline: Deadline) -> list[str]:
-    """The addresses of its name, of both families; those of IPv4 come first.
-
-    Raises:
-        BrokerUnavailable: the name does not resolve, or not in time.
-    """
-    try:
-        query = (broker.host, broker.port, 0, socket.SOCK_STREAM)
-        infos = within(deadline, socket.getaddrinfo, *query)
-    except (OSError, UnicodeError) as error:
-        reason = f"name resolution failed: {error_text(error)}"
-        raise BrokerUnavailable(broker, reason) from error
-    infos.sort(key=lambda info: info[0] != socket.AF_INET)
-    return list(dict.fromkeys(str(info[4][0]) for info in infos))
-
-
 def leads_to_loopback(ip: str) -> bool:
     """Whether an address is this machine's alone."""
     address = ip_address(ip)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
-
-
-def _only_target(targets: Sequence[Target]) -> Target:
-    if not targets:
-        raise PublishUsage("no broker to test: use --broker stomp://HOST:PORT")
-    if len(targets) > 1:
-        listed = ", ".join(map(str, targets))
-        raise PublishUsage(f"a load test has one broker: choose one of {listed} with --broker")
-    (target,) = targets
-    if target.broker.kind != STOMP:
-        raise PublishUsage(
-            f"{target}: a load test also consumes, which needs STOMP: use the stomp:// or"
-            " stomp+ssl:// port of the broker"
-        )
-    return target

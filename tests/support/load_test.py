@@ -8,9 +8,8 @@ from sam_pipeline.publisher.load_test.conduct import COMPLETE, CellRun
 from sam_pipeline.publisher.load_test.counting import Arrivals, Durations, Sent, bucket
 from sam_pipeline.publisher.load_test.figures import document_of
 from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX, TOPIC, LoadCell
-from sam_pipeline.publisher.load_test.receiving import ReceivingReport
-from sam_pipeline.publisher.load_test.sending import SendingReport
 from sam_pipeline.publisher.load_test.wire import LoadRoute
+from sam_pipeline.publisher.load_test.workers import ReceivingReport, SendingReport
 from sam_pipeline.schema.net.broker import Target, parse_broker
 
 ROUTE = LoadRoute(Target(parse_broker("stomp://localhost")), "ab12")
