@@ -202,8 +202,8 @@ def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
     """Why the policy refuses nothing, or does not know a sender that it lists."""
     if config.policy_file is None:
         yield (
-            "[consumer] policy_file: there is no policy, so every message is accepted, whoever sent"
-            " it (docs/identity.md)"
+            "[consumer] policy_file is not set: messages of all senders are accepted"
+            " (docs/identity.md)"
         )
         return
     with suppress(ConfigError):

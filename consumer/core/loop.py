@@ -165,7 +165,7 @@ class Loop:
             session.give_back(given_back)
             if not session.answers:
                 if session.broker not in self.state.full_sources:
-                    logger.error("broker %s is left alone: %s", session.broker, full)
+                    logger.error("broker %s is not read for now: %s", session.broker, full)
                 self.state.full_sources[session.broker] = str(full)
         self.state.dropped(gone)
         return stays

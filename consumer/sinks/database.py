@@ -291,7 +291,9 @@ class DatabaseSink:
             if budget.has_room_again(owner):
                 del self._full[source]
                 self._state.full_sources.pop(source, None)
-                logger.info("broker %s: there is room for dead letters of %s", source, owner)
+                logger.info(
+                    "broker %s is read again: there is room for dead letters of %s", source, owner
+                )
 
     def _away(self, error: DatabaseAway) -> SinkAway:
         self._watch_at = self._clock()  # the name may be lost: check once the database is back

@@ -169,6 +169,6 @@ def pass_on_to(stream: TextIO, name: str) -> Callable[[bytes], None]:
             except OSError as error:
                 given_up = True
                 reason = error.strerror or error
-                logger.warning("the plugin's %s is not passed on any more: %s", name, reason)
+                logger.warning("the plugin's %s is no longer passed on: %s", name, reason)
 
     return pass_on

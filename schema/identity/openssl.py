@@ -24,8 +24,8 @@ class OpensslSigner:
         self._path = path
         self._program = which("openssl") or ""
         if not self._program:
-            missing = "PyNaCl is not installed, and there is no program openssl"
-            raise ConfigError([f"{path}: can't sign: {missing}: install one of them"])
+            missing = "neither PyNaCl nor the program openssl is installed"
+            raise ConfigError([f"{path}: can't sign: {missing}"])
 
     def public_key(self) -> PublicKey:
         der = self._run("pkey", "-in", str(self._path), "-pubout", "-outform", "DER")

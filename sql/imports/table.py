@@ -272,7 +272,7 @@ def time_format_argument(text: str) -> str:
         raise ArgumentTypeError(f"{text!r} is not a format of strptime: {error}") from None
     if read.date() != sample.date() or (read.hour, read.minute) != (sample.hour, sample.minute):
         parts = "day, month, year, hour and minute (%m/%d/%Y %H:%M)"
-        raise ArgumentTypeError(f"{text!r} must say {parts}")
+        raise ArgumentTypeError(f"{text!r} must contain {parts}")
     return text
 
 

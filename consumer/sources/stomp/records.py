@@ -267,7 +267,7 @@ def warn_of_left_behind(config: ConsumerConfig) -> None:
         if not deletable(made.server, made.destination, made.shared):
             advice = f"delete it with the tools of the broker, then: {unsubscribing(made)} --forget"
         logger.warning(
-            "broker %s: %s is not read any more, but the broker goes on storing messages in %s: %s",
+            "broker %s: %s is no longer read, but the broker still stores messages in %s: %s",
             made.broker,
             made.destination,
             made.stored_in,

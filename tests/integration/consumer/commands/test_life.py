@@ -282,7 +282,7 @@ def with_policy(mode: str, name: str = "metricOutput") -> Callable[[Site], None]
 @pytest.mark.parametrize(
     ("prepare", "code", "words"),
     [
-        (lambda site: None, 0, ["there is no policy"]),
+        (lambda site: None, 0, ["policy_file is not set"]),
         (with_policy("enforce"), 0, ["1 publisher, first a, can't be recognised"]),
         (with_policy("inforce"), 78, ["inforce"]),
         (with_policy("enforce", "serviceEndpiont"), 78, ["did you mean serviceEndpoint?"]),

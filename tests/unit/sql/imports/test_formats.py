@@ -444,9 +444,9 @@ def test_a_line_with_too_few_values_is_left_out(tmp_path: Path) -> None:
     [
         ("%m/%d/%Y %H:%M", None),
         ("%b %d, %Y %I:%M %p %z", None),
-        ("%d.%m. %H:%M", "must say day, month, year"),
-        ("%Y-%m-%d", "must say day, month, year"),
-        ("%H:%M", "must say day, month, year"),
+        ("%d.%m. %H:%M", "must contain day, month, year"),
+        ("%Y-%m-%d", "must contain day, month, year"),
+        ("%H:%M", "must contain day, month, year"),
         ("%Q", "not a format"),
     ],
 )
