@@ -61,7 +61,12 @@ def suggested_policy(said: Iterable[Said], present: Optional[Policy] = None) -> 
         yield ""
         yield "[[publisher]]"
         for key, value in _keys(name, rule, of_publisher).items():
-            yield from _assignment(key, value)
+            line = f"{key} = {_toml(value)}"
+            if isinstance(value, tuple) and len(line) > WIDTH:
+                yield f"{key} = ["
+                yield from (f"    {_toml(item)}," for item in value)
+                line = "]"
+            yield line
 
 
 def _keys(name: str, rule: Optional[PublisherRule], said: Sequence[Said]) -> Mapping[str, object]:
@@ -83,16 +88,6 @@ def _keys(name: str, rule: Optional[PublisherRule], said: Sequence[Said]) -> Map
 def _literal(names: Iterable[str]) -> tuple[str, ...]:
     """Patterns that match these names only."""
     return tuple(re.sub(r"[*?\[]", r"[\g<0>]", name) for name in sorted({*names}))
-
-
-def _assignment(key: str, value: object) -> Iterator[str]:
-    line = f"{key} = {_toml(value)}"
-    if not isinstance(value, tuple) or len(line) <= WIDTH:
-        yield line
-        return
-    yield f"{key} = ["
-    yield from (f"    {_toml(item)}," for item in value)
-    yield "]"
 
 
 def _toml(value: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 from sam_pipeline.schema.errors import MessageRefused, RecordRefused
@@ -320,31 +320,31 @@ class CachedDecoder:
 
 @lru_cache(maxsize=1)  # the view of metric results in the database
 def _templates(columns: tuple[str, ...]) -> Callable[[str, str], _Template | None]:
-    """The templates for a view with these columns, by monitoring host and outline."""
-    return lru_cache(maxsize=_MAX_TEMPLATES)(partial(_make_template, columns))
+    """The templates for a view with these columns, by monitoring host and outline.
 
-
-def _make_template(
-    columns: tuple[str, ...], monitoring_host: str, outline: str
-) -> _Template | None:
-    """The template of an outline: constant text and keys in turn, separated by NULs.
-
-    None unless decode() gives one row, with each sample value in the column of its key.
+    An outline is constant text and keys in turn, separated by NULs. It has no template unless
+    decode() gives one row, with each sample value in the column of its key.
     """
-    beginning, *pieces = outline.split("\0")
-    keys, texts = pieces[::2], pieces[1::2]
-    lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, texts)]
-    body = f"{beginning}{''.join(lines)}{_RECORD_END}".encode()
-    # Unless a record starts here, the EOT line before may be part of the previous one's details.
-    if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
-        return None
-    headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
-    decoded = decode(Message(headers, body), columns, _SAMPLE_NOW)
-    if len(decoded.rows) != 1 or decoded.ignored:
-        return None
     column_of = {column.lower(): column for column in columns}
-    changing = tuple(column_of[key.lower()] for key in keys)
-    constants = {column: _deduplicated(value) for column, value in decoded.rows[0].values.items()}
-    if [constants.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
-        return None
-    return _Template(constants, changing, keys.index(STATUS), keys.index(TIME))
+
+    @lru_cache(maxsize=_MAX_TEMPLATES)
+    def template(monitoring_host: str, outline: str) -> _Template | None:
+        beginning, *pieces = outline.split("\0")
+        keys, texts = pieces[::2], pieces[1::2]
+        lines = [f"\n{key}: {_SAMPLE[key]}{after}" for key, after in zip(keys, texts)]
+        body = f"{beginning}{''.join(lines)}{_RECORD_END}".encode()
+        # Unless a record starts here, the EOT line before may be part of earlier details.
+        if not (STATUS in keys and TIME in keys and record_starts(body, 0, columns)):
+            return None
+        headers = {CLASS: METRIC_OUTPUT.name, MONITORING_HOST_HEADERS[0]: monitoring_host}
+        decoded = decode(Message(headers, body), columns, _SAMPLE_NOW)
+        if len(decoded.rows) != 1 or decoded.ignored:
+            return None
+        changing = tuple(column_of[key.lower()] for key in keys)
+        [row] = decoded.rows
+        constants = {column: _deduplicated(value) for column, value in row.values.items()}
+        if [constants.pop(column, "") for column in changing] != [_SAMPLE[key] for key in keys]:
+            return None
+        return _Template(constants, changing, keys.index(STATUS), keys.index(TIME))
+
+    return template

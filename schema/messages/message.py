@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from functools import lru_cache
 from typing import Callable, NamedTuple, TypeVar
 
 from sam_pipeline.schema.records.text import write_wlcg
@@ -93,7 +92,8 @@ class Message(NamedTuple):
     @property
     def is_json(self) -> bool:
         """Whether the content type is that of JSON, whatever its parameters."""
-        return _is_json(self.headers.get(CONTENT_TYPE, ""))
+        content_type = self.headers.get(CONTENT_TYPE, "")
+        return content_type.split(";")[0].strip().lower() == JSON
 
     def with_default_class(self, name: str | None) -> Message:
         """The message, with the class `name` if its headers name none."""
@@ -105,11 +105,6 @@ class Message(NamedTuple):
 def body_size(message: Message) -> int:
     """The size of its body, for `chunks`."""
     return len(message.body)
-
-
-@lru_cache(maxsize=100)
-def _is_json(content_type: str) -> bool:
-    return content_type.split(";")[0].strip().lower() == JSON
 
 
 def new_message(
@@ -149,15 +144,14 @@ def pack(
     records: Iterable[Mapping[str, str]],
     message_class: str,
     max_records: int = MAX_RECORDS,
-    max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[Message]:
-    """Messages of at most `max_records` and `max_bytes`; a larger record travels alone."""
+    """Messages of at most `max_records` and MAX_BYTES; a larger record travels alone."""
 
     def size_of(text: str) -> int:
         return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
-    for texts in chunks(map(write_wlcg, records), size_of, max_records, max_bytes):
+    for texts in chunks(map(write_wlcg, records), size_of, max_records, MAX_BYTES):
         yield new_message(message_class, "".join(texts), record_count=len(texts), headers=headers)
 
 

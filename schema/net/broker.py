@@ -175,14 +175,6 @@ def problem_of_target(url: str) -> Optional[str]:
     return None
 
 
-def problem_of_login(broker: Broker, user: Optional[str], insecure: bool) -> Optional[str]:
-    """The problem of a login at a broker: others could read the password on its way."""
-    user = broker.user or user
-    if not user or broker.kind in WITHOUT_LOGIN:
-        return None
-    return problem_of_secret_to(broker, f"the password of {user}", insecure)
-
-
 def problem_of_secret_to(broker: Broker, secret: str, insecure: bool) -> Optional[str]:
     """The problem of sending a secret to a network broker: others could read it on its way."""
     if insecure or broker.tls or is_loopback(broker.host):
@@ -405,7 +397,9 @@ class Target(NamedTuple):
 
     def problem_of_login(self) -> Optional[str]:
         """Why the login can't be used: others could read the password on its way."""
-        return problem_of_login(self.broker._replace(user=None), self.user, self.insecure)
+        if not self.user or self.broker.kind in WITHOUT_LOGIN:
+            return None
+        return problem_of_secret_to(self.broker, f"the password of {self.user}", self.insecure)
 
     def login(self) -> tuple[Optional[str], Optional[str]]:
         """User and password, read at each connect; (None, None) without a user.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Callable, Optional, TextIO
+from typing import Callable, Optional
 
 from sam_pipeline.schema.program.wording import grouped, printable
 
@@ -25,16 +25,12 @@ class Progress:
         name: str = "",
         total: Optional[int] = None,
         unit: str = "messages",
-        stream: Optional[TextIO] = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self._total = total
         self._unit = unit
-        self._stream = stream or sys.stderr
-        self._clock = clock
-        self._is_terminal = self._stream.isatty()
-        self._started = clock()
+        self._is_terminal = sys.stderr.isatty()
+        self._started = time.monotonic()
         self._redraw_at = self._started + PATIENCE_S if self._is_terminal else float("inf")
         self._drawn = False
         self._stage_name = ""
@@ -42,7 +38,7 @@ class Progress:
 
     @property
     def elapsed_s(self) -> float:
-        return self._clock() - self._started
+        return time.monotonic() - self._started
 
     def show(self, done: int, share: Optional[float] = None, skipped: int = 0) -> None:
         """Draw a bar with percent, count and rate.
@@ -52,7 +48,7 @@ class Progress:
             share: of the whole work, from 0 to 1, where no total is known.
             skipped: items that an earlier call did; they do not count for the rate.
         """
-        now = self._clock()
+        now = time.monotonic()
         if now < self._redraw_at:
             return
         self._redraw_at = now + REDRAW_S
@@ -72,7 +68,7 @@ class Progress:
     def stage(self, name: str) -> None:
         """Begin a stage; the line of the previous one ends with its duration."""
         self.end()
-        self._stage_began, self._stage_name = self._clock(), name
+        self._stage_began, self._stage_name = time.monotonic(), name
         self._print(self._stage_line)
 
     def share(self, share: float) -> None:
@@ -92,7 +88,7 @@ class Progress:
         if self._stage_began is not None:
             line = f"\r{self._stage_line}" if self._drawn else ""
             end_of_line = "\x1b[K\n" if self._drawn else "\n"
-            self._print(f"{line}{self._clock() - self._stage_began:.1f} s{end_of_line}")
+            self._print(f"{line}{time.monotonic() - self._stage_began:.1f} s{end_of_line}")
         elif self._drawn:
             self.draw("")
         self._drawn, self._stage_began = False, None
@@ -103,7 +99,7 @@ class Progress:
 
     def _print(self, text: str) -> None:
         if self._is_terminal:
-            print(text, end="", file=self._stream, flush=True)
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def _bar(share: float) -> str:

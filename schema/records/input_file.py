@@ -14,6 +14,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import UnreadableInput
@@ -195,15 +196,11 @@ def refuse_missing(names: Sequence[str], consequence: str) -> None:
         UnreadableInput: a file is missing or can't be read.
     """
     for name in names:
-        if name != STDIN and not _is_fifo(name):  # closing it would break its writer
+        is_fifo = False
+        with suppress(OSError):
+            is_fifo = stat.S_ISFIFO(os.stat(name).st_mode)
+        if name != STDIN and not is_fifo:  # closing a pipe would break its writer
             _opened(name, consequence).close()
-
-
-def _is_fifo(name: str) -> bool:
-    try:
-        return stat.S_ISFIFO(os.stat(name).st_mode)
-    except OSError:
-        return False
 
 
 def _opened(name: str, consequence: str) -> BinaryIO:
@@ -265,13 +262,12 @@ class Splitter:
         class_name: str,
         columns: Sequence[str],
         position: Position = START,
-        is_json: bool = False,
     ) -> None:
         self.file = file
         self.class_name = class_name
         self.columns = columns
         self.position = position
-        self.is_json = is_json
+        self.is_json = False
         self.damage: str | None = None
         self.damaged_line = 0
 

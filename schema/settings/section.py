@@ -130,12 +130,12 @@ class Findings(Generic[T]):
         self.bad |= _check(self.settings, self.values, given, self.locate, self.problems)
         self.rejected = {n: self.values.pop(n) for n in [*self.values] if n in self.bad}
 
-    def add_missing(self, name: str, environ: Mapping[str, str] = os.environ) -> None:
+    def add_missing(self, name: str) -> None:
         """Report that a key is missing, and where a file was searched for if there is none."""
         self.bad.add(name)
         self.problems.append(f"{self.locate(name)} is missing")
         if self.document.path is None:
-            self.problems.append(no_file_found(environ))
+            self.problems.append(no_file_found())
 
 
 def load(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from sam_pipeline.schema.messages.headers import CONTENT_LENGTH, KEPT_HEADERS
@@ -33,8 +33,8 @@ QUOTED_BYTES = 40
 """How many bytes of an unparsable frame an error message quotes."""
 
 _ESCAPE = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
-UNESCAPE = {escape: character for character, escape in _ESCAPE.items()}
-ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
+_UNESCAPE = {escape: character for character, escape in _ESCAPE.items()}
+_ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
 
 
 class FrameError(ValueError):
@@ -130,12 +130,15 @@ def parse_head(head: bytearray) -> Frame:
     return Frame(command, headers)
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text: str, lenient: bool = False) -> str:
+    """The text without escapes; if `lenient`, unknown ones are left as they are."""
     if text.count("\\") == text.count("\\c"):  # nearly always, and faster
         return text.replace("\\c", ":")
     try:
-        return ESCAPE_SEQUENCE.sub(lambda match: UNESCAPE[match[0]], text)
+        return _ESCAPE_SEQUENCE.sub(lambda match: _UNESCAPE[match[0]], text)
     except KeyError as error:
+        if lenient:
+            return _ESCAPE_SEQUENCE.sub(lambda match: _UNESCAPE.get(match[0], match[0]), text)
         raise FrameError(f"a header with the escape {error} that STOMP does not know") from None
 
 
@@ -336,7 +339,11 @@ class FrameReader:
             command, *lines = text.split("\n")
             if not self._lenient or command not in TOLERATED:
                 raise _Unreadable(Fault(command, {}, str(error), is_last=True)) from error
-            headers = _first_headers(lines)
+            headers: dict[str, str] = {}
+            for line in lines:
+                name, colon, value = (_unescaped(part, True) for part in line.partition(":"))
+                if colon:  # of a repeated name the first counts
+                    headers.setdefault(name, value)
             return Fault(command, headers, str(error), head=bytes(head))
         if frame.command == "MESSAGE" and len(self._forms) < MOST_FORMS:
             names = tuple(frame.headers)
@@ -428,21 +435,6 @@ class FrameReader:
         return _Unreadable(Fault("", {}, problem, body, is_last=True))
 
 
-def _first_headers(lines: Iterable[str]) -> dict[str, str]:
-    """The headers in the lines that have a colon; of a repeated name the first counts."""
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers.setdefault(_leniently_unescaped(name), _leniently_unescaped(value))
-    return headers
-
-
-def _leniently_unescaped(text: str) -> str:
-    """Without escapes; unknown ones stay as they are."""
-    return ESCAPE_SEQUENCE.sub(lambda match: UNESCAPE.get(match[0], match[0]), text)
-
-
 class _LongHead:
     """A head above the limit, read line by line in little memory."""
 
@@ -480,7 +472,7 @@ class _LongHead:
             name, colon, value = line.partition(":")
             is_kept = bool(colon) and name in KEPT_NAMES and size <= LONGEST_LINE
             if is_kept:
-                self._headers.setdefault(name, _leniently_unescaped(value))
+                self._headers.setdefault(name, _unescaped(value, True))
             if name not in OF_DELIVERY:
                 self._count += 1
                 self._kept += is_kept

@@ -11,14 +11,7 @@ import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker import (
-    Broker,
-    Target,
-    chosen,
-    is_exempt,
-    parse_broker,
-    problem_of_login,
-)
+from sam_pipeline.schema.net.broker import Broker, Target, chosen, is_exempt, parse_broker
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.builders import metric_message
 
@@ -245,6 +238,10 @@ def test_a_bad_url_is_refused_with_a_reason(url: str, stem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(stem)) as refusal:
         parse_broker(url)
     assert "canary" not in str(refusal.value)
+
+
+def problem_of_login(broker: Broker, user: str | None, insecure: bool) -> str | None:
+    return Target(broker, user=broker.user or user, insecure=insecure).problem_of_login()
 
 
 HEARD = """
