@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,6 +99,13 @@ def add_report_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=text_argument, metavar="NAME", help="only this report (default: all)"
     )
+
+
+def revision_argument(text: str) -> int:
+    """The argparse `type` of the number of a revision of a sealed month."""
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a revision (1, 2, …)")
+    return int(text)
 
 
 def add_site_option(parser: argparse.ArgumentParser) -> None:

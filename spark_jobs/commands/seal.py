@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any
 
 from sam_pipeline.schema.program.command import (
     OK,
@@ -16,20 +13,36 @@ from sam_pipeline.schema.program.command import (
     print_json,
     print_lines,
     text_argument,
-    text_table,
 )
 from sam_pipeline.schema.program.moments import month_argument
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.command_line import add_report_option, print_list
+from sam_pipeline.spark_jobs.command_line import (
+    add_report_option,
+    print_list,
+    revision_argument,
+)
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.explain.revisions import (
+    checklist,
+    moved_figures,
+    moved_json,
+    moved_lines,
+)
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
-from sam_pipeline.spark_jobs.runs.changes import MonthEffect, candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.published import published_reports
 from sam_pipeline.spark_jobs.runs.record import run_lock
-from sam_pipeline.spark_jobs.runs.seal import Seal, complete_reports, days_with_figures, seal, seals
+from sam_pipeline.spark_jobs.runs.seal import (
+    Seal,
+    complete_reports,
+    days_with_figures,
+    require_revisions,
+    seal,
+    sealed_reports,
+    seals,
+)
 from sam_pipeline.sql.database.config import open_database
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import reading, reading_at_once, writing
 from sam_pipeline.sql.database.roles import READER, REPORTER
 
 EXAMPLES = """\
@@ -37,21 +50,23 @@ examples:
   sam-report seal add --month last-month --who "Jane Doe"
   sam-report seal list
   sam-report seal show --month 2026-10
+  sam-report seal compare --month 2026-10 1 2
 
 Later changes in a sealed month are computed as usual, but not published: they become candidates,
-and the sealed figures stay. Sealing the month again publishes its candidates as a new revision.
+and the sealed figures stay. Sealing the month again publishes its candidates as a new revision; the
+figures of all revisions stay readable.
 """
 ADD_EXAMPLES = """\
 examples:
   sam-report seal add --month last-month --who "Jane Doe"
-  sam-report seal add --month 2026-10 --who "Jane Doe" --report critical
-  sam-report seal add --month 2026-10 --dry-run    what the next seal would change in the month
+  sam-report seal add --month 2026-10 --dry-run    what to look at before, and what would change
+  sam-report seal add --month 2026-10 --who "Jane Doe" --reason "exclusion 1 agreed with the sites"
 """
-_EFFECT = (
-    *("site", "availability", "availability_after", "reliability", "reliability_after"),
-    *("unknown", "unknown_after"),
-)
-
+COMPARE_EXAMPLES = """\
+examples:
+  sam-report seal compare --month 2026-10 1 2
+  sam-report seal compare --month 2026-10 1 3 --report critical --json
+"""
 logger = logging.getLogger(__name__)
 
 
@@ -64,17 +79,36 @@ def add_options(group: argparse.ArgumentParser) -> None:
         "--who", type=text_argument, metavar="NAME", help="the person responsible for the figures"
     )
     command.add_argument(
+        "--reason",
+        type=text_argument,
+        metavar="TEXT",
+        help="why the month is sealed; required to seal it again",
+    )
+    command.add_argument(
         "--dry-run",
         action="store_true",
-        help="change nothing, print the effect of the candidates on the month",
+        help="change nothing, print what to look at before and what the candidates would change",
     )
     add_report_option(command)
     summary = "list the sealed months, and how much would change in them"
     command = add_action(actions, "list", run_list, summary)
     add_report_option(command)
-    summary = "show who sealed a month and when, and what its candidates would change"
+    summary = "show the revisions of a month, or what one of them changed"
     command = add_action(actions, "show", run_show, summary)
     _add_month(command, "the sealed month")
+    command.add_argument(
+        "revision",
+        nargs="?",
+        type=revision_argument,
+        metavar="N",
+        help="a revision (default: all, and what the candidates would change)",
+    )
+    add_report_option(command)
+    summary = "show which figures moved between two revisions, and why"
+    command = add_action(actions, "compare", run_compare, summary, COMPARE_EXAMPLES)
+    _add_month(command, "the sealed month")
+    for name, text in (("before", "the older revision"), ("after", "the newer revision")):
+        command.add_argument(name, type=revision_argument, metavar=name[0].upper(), help=text)
     add_report_option(command)
 
 
@@ -95,24 +129,24 @@ def run_add(args: argparse.Namespace) -> int:
     with reading(engine) as connection:
         reports = published_reports(connection, args.report, month)
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
-        sealed = seal(connection, args.report, month, args.who, now)
-        computed = [days_with_figures(connection, entry.report, month) for entry in sealed]
+        sealed, unchanged = seal(connection, args.report, month, args.who, args.reason or "", now)
+        days = {e.report: days_with_figures(connection, e.report, month) for e in sealed}
     if args.json:
-        print_json(
-            [{**_as_json(entry), "days": n} for entry, n in zip(sealed, computed, strict=True)]
-        )
-        return OK
-    in_month = month.last.day
-    for entry, number in zip(sealed, computed, strict=True):
+        print_json([{**_as_json(entry), "days": days[entry.report]} for entry in sealed])
+    for entry in sealed if not args.json else ():
         newest = entry.newest
         line = f"{entry.report} {entry.month}: sealed by {newest.who}, revision {newest.revision}"
-        if number < in_month:
-            line += f", {number} of {in_month} days: before them there are no results"
+        if (number := days[entry.report]) < month.last.day:
+            line += f", {number} of {month.last.day} days: before them there are no results"
         if entry.candidates:
-            days, figures = len(entry.candidates), entry.figures
-            line += f", candidates of {plural(days, 'day')} published"
-            line += f": {plural(figures, 'figure')} changed"
+            candidates = f"candidates of {plural(len(entry.candidates), 'day')} published"
+            line += f", {candidates}: {plural(entry.figures, 'figure')} changed"
         print_done(args, line)
+    for entry in unchanged:
+        logger.warning(
+            "%s %s: no figure would change, so it stays sealed %s",
+            *(entry.report, entry.month, entry.newest),
+        )
     return OK
 
 
@@ -127,9 +161,10 @@ def run_list(args: argparse.Namespace) -> int:
             "revision": entry.newest.revision,
             "who": entry.newest.who,
             "sealed at": format_time(entry.newest.sealed_at),
+            "reason": entry.newest.reason,
             "candidate days": len(entry.candidates),
             "figures changed": entry.figures,
-            "reasons": ", ".join(entry.reasons),
+            "because": ", ".join(entry.reasons),
         }
         for entry in sealed
     ]
@@ -137,81 +172,98 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print the revisions of a sealed month, its candidates, and their effect.
+    """Print the revisions of a month and the effect of its candidates, or that of one revision.
 
     Raises:
-        ReportUsage: the month is not sealed.
+        ReportUsage: the month is not sealed, or has no such revision.
     """
     month = month_of(args.month)
-    with reading(open_database(args, READER)) as connection:
-        sealed = seals(connection, args.report, month)
-        effects = [candidate_effects(connection, entry.report, month) for entry in sealed]
-    if not sealed:
-        raise ReportUsage(f"{month.first:%Y-%m} is not sealed; `sam-report seal list` shows months")
     documents = []
-    for index, (entry, of_entry) in enumerate(zip(sealed, effects, strict=True)):
-        sites = _effects_json(of_entry)
-        documents.append({**_as_json(entry), "sites": sites})
-        if not args.json:
+    with reading_at_once(open_database(args, READER)) as connection:
+        for index, entry in enumerate(sealed_reports(connection, args.report, month)):
+            newest = entry.newest.revision
+            number = args.revision or newest + 1
+            if args.revision is not None:
+                require_revisions(entry, args.revision)
+            moved = []
+            if number > 1:
+                moved = moved_figures(connection, entry.report, month, number - 1, number)
+            documents.append({**_as_json(entry), "moved": moved_json(moved)})
+            if args.json:
+                continue
             print_lines(*[""] * bool(index), f"{entry.report} {entry.month}")
-            print_lines(*(f"  sealed {revision}" for revision in entry.revisions))
-            for run in entry.candidates:
+            for revision in entry.revisions:
+                if args.revision in (None, revision.revision):
+                    print_lines(f"  sealed {revision}")
+            for run in entry.candidates if args.revision is None else ():
                 figures = f"{plural(run.figures, 'figure')} would change"
                 print_lines(f"  candidate {run.day}: {figures} ({', '.join(run.reasons)})")
-            _print_effects(sites)
+            print_lines(*moved_lines(moved, is_sealed=number <= newest))
+    if args.json:
+        print_json(documents)
+    return OK
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Print the figures that moved between two revisions.
+
+    Raises:
+        ReportUsage: the month is not sealed or has no such revisions, or the first is not older.
+    """
+    month, (before, after) = month_of(args.month), (args.before, args.after)
+    if before >= after:
+        raise ReportUsage(f"revision {before} is not older than revision {after}")
+    documents = []
+    with reading_at_once(open_database(args, READER)) as connection:
+        for index, entry in enumerate(sealed_reports(connection, args.report, month)):
+            require_revisions(entry, before, after)
+            moved = moved_figures(connection, entry.report, month, before, after)
+            key = {"report": entry.report, "month": entry.month}
+            documents.append({**key, "before": before, "after": after, "moved": moved_json(moved)})
+            if not args.json:
+                print_lines(*[""] * bool(index), f"{entry.report} {entry.month}")
+                chosen = [r for r in entry.revisions if r.revision in (before, after)]
+                print_lines(*(f"  sealed {revision}" for revision in chosen))
+                print_lines(*moved_lines(moved))
     if args.json:
         print_json(documents)
     return OK
 
 
 def _dry_run(args: argparse.Namespace, month: Period) -> int:
-    """Print what sealing the month would change in its figures."""
-    with reading(open_database(args, READER)) as connection:
+    """Print what to look at before the month is sealed, and what that would change."""
+    documents: list[dict[str, object]] = []
+    with reading_at_once(open_database(args, READER)) as connection:
         reports = complete_reports(connection, args.report, month)
         known = {entry.report: entry for entry in seals(connection, args.report, month)}
-        effects = {name: candidate_effects(connection, name, month) for name in reports}
-    documents: list[dict[str, object]] = []
-    for name in reports:
-        sealed = known.get(name)
-        revision = 1 if sealed is None else sealed.newest.revision + 1
-        days, figures = (0, 0) if sealed is None else (len(sealed.candidates), sealed.figures)
-        sites = _effects_json(effects[name])
-        documents.append(
-            {
-                "report": name,
-                "month": f"{month.first:%Y-%m}",
-                "revision": revision,
-                "candidate_days": days,
-                "figures_changed": figures,
-                "sites": sites,
-            }
-        )
-        if not args.json:
-            would = f"{plural(figures, 'figure')} of {plural(days, 'day')} would change"
-            print_lines(f"{name} {month.first:%Y-%m}: would be revision {revision}, {would}")
-            _print_effects(sites)
+        for name in reports:
+            revision, days, figures = 1, 0, 0
+            moved = []
+            if sealed := known.get(name):
+                revision = sealed.newest.revision + 1
+                days, figures = len(sealed.candidates), sealed.figures
+                moved = moved_figures(connection, name, month, revision - 1, revision)
+            points = checklist(connection, name, month)
+            documents.append(
+                {
+                    "report": name,
+                    "month": f"{month.first:%Y-%m}",
+                    "revision": revision,
+                    "candidate_days": days,
+                    "figures_changed": figures,
+                    "moved": moved_json(moved),
+                    "checklist": points,
+                }
+            )
+            if not args.json:
+                would = f"{plural(figures, 'figure')} of {plural(days, 'day')} would change"
+                print_lines(f"{name} {month.first:%Y-%m}: would be revision {revision}, {would}")
+                print_lines(*moved_lines(moved, is_sealed=False))
+                print_lines("look at these before you seal it:" if points else "nothing to look at")
+                print_lines(*(f"  {point}" for point in points))
     if args.json:
         print_json(documents)
     return OK
-
-
-def _effects_json(effects: Sequence[MonthEffect]) -> list[dict[str, Any]]:
-    return [
-        dict(
-            zip(
-                _EFFECT,
-                (effect.site, *chain(*zip(shown(effect.before), shown(effect.after), strict=True))),
-                strict=True,
-            )
-        )
-        for effect in effects
-    ]
-
-
-def _print_effects(sites: Sequence[dict[str, Any]]) -> None:
-    if sites:
-        columns = [key.replace("_", " ") for key in sites[0]]
-        print_lines(*text_table(columns, [list(site.values()) for site in sites]), "")
 
 
 def _as_json(entry: Seal) -> dict[str, object]:
@@ -220,6 +272,7 @@ def _as_json(entry: Seal) -> dict[str, object]:
         "month": entry.month,
         "revision": entry.newest.revision,
         "who": entry.newest.who,
+        "reason": entry.newest.reason,
         "sealed_at": entry.newest.sealed_at,
         "revisions": [vars(revision) for revision in entry.revisions],
         "candidates": [

@@ -24,6 +24,7 @@ from sam_pipeline.spark_jobs.command_line import (
     print_tables,
     published,
     requested_period,
+    revision_argument,
     seconds_columns,
     table_format,
     time_or_none,
@@ -46,7 +47,12 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     until_of,
 )
-from sam_pipeline.spark_jobs.runs.seal import waiting
+from sam_pipeline.spark_jobs.runs.seal import (
+    require_revisions,
+    sealed_as,
+    sealed_reports,
+    waiting,
+)
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
 
 EXAMPLES = """\
@@ -54,6 +60,7 @@ examples:
   sam-report show --day yesterday
   sam-report show --level endpoint --from 2026-11-01 --to 2026-11-07 --format csv
   sam-report show --level group --month 2026-11 --report critical
+  sam-report show --month 2026-10 --revision 1
   sam-report show --by month --from 2026-01-01 --to 2026-11-30 --site SITE-A
 
 Over several days the seconds are added up, then divided. A group is the weighted mean of its sites.
@@ -77,6 +84,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         choices=[MONTH],
         help="a row for each calendar month of sites or groups, compared with the month before",
     )
+    command.add_argument(
+        "--revision",
+        type=revision_argument,
+        metavar="N",
+        help="the figures as this revision of a sealed month published them",
+    )
     add_published_options(command, table=True)
     command.set_defaults(handler=run_show)
 
@@ -96,15 +109,24 @@ def run_show(args: argparse.Namespace) -> int:
             raise ReportUsage(f"--by month goes with --level site or group, not {args.level}")
         whole = period.in_whole_months()
         period = Period(whole.first, min(whole.last, today))
+    if args.revision is not None and (args.by == MONTH or len(list(period.months())) > 1):
+        raise ReportUsage("--revision goes with days of one month, and not with --by month")
     tables: list[ReportTable] = []
     with published(args, period, args.site) as (connection, reports):
         for report in reports:
-            runs = published_runs(connection, report, period)
+            revision = args.revision
+            if revision is not None:
+                [sealed] = sealed_reports(connection, report, month_of(period.first))
+                require_revisions(sealed, revision)
+            runs = published_runs(connection, report, period, revision)
             about = (report, args.level, period, runs)
             if args.by != MONTH:
-                figures = period_figures(connection, report, args.level, period, args.site)
-                targets = period_targets(connection, report, period)
-                tables.append(FigureTable(*about, figures, targets))
+                figures = period_figures(
+                    connection, report, args.level, period, args.site, revision
+                )
+                targets = period_targets(connection, report, period, revision=revision)
+                named = revision or sealed_as(connection, report, period)
+                tables.append(FigureTable(*about, figures, targets, named))
                 continue
             with_months_before = Period(months_in_a_row(period.first)[-1], period.last)
             months = month_figures(connection, report, args.level, with_months_before, args.site)
@@ -113,7 +135,7 @@ def run_show(args: argparse.Namespace) -> int:
                 for month in {figure.month for figure in months}
             }
             tables.append(MonthTable(*about, months, targets_of))
-        for message in waiting(connection, args.report, period):
+        for message in waiting(connection, args.report, period) if not args.revision else ():
             logger.warning(message)
     if table_format(args) != "table":  # the table has a line for it
         for table in tables:
@@ -135,10 +157,18 @@ def _known(figure: Figure) -> Row:
 
 @dataclass(frozen=True)
 class FigureTable(ReportTable):
-    """The figures of one report at one level over a period."""
+    """The figures of one report at one level over a period.
+
+    `revision` is that of the sealed month in which the period lies.
+    """
 
     figures: Sequence[Figure]
     targets: PeriodTargets
+    revision: int | None
+
+    @property
+    def heading(self) -> str:
+        return f"{super().heading}{f', revision {self.revision}' if self.revision else ''}"
 
     def rows(self) -> Iterator[Row]:
         all_days = len(list(self.period.days()))
@@ -159,7 +189,11 @@ class FigureTable(ReportTable):
                 *percentages(availability=figure.availability, reliability=figure.reliability),
                 *_known(figure),
                 *of_days,
-                *in_files(until=time_or_none(until), missed=[miss.figure for miss in misses]),
+                *in_files(
+                    until=time_or_none(until),
+                    missed=[miss.figure for miss in misses],
+                    revision=self.revision,
+                ),
                 *in_table(target=_verdict(figure, "missed" if misses else "met")),
             ]
 

@@ -1,4 +1,4 @@
-"""The pages that list status changes, incidents, and figures that later runs changed."""
+"""The pages that list status changes, incidents, changed figures, and revisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.explain.as_text import downtime_text, exclusion_text
-from sam_pipeline.spark_jobs.explain.incidents import BY_CHANCE, MIN_SITES, ReportIncidents
+from sam_pipeline.spark_jobs.explain.incidents import (
+    BY_CHANCE,
+    MIN_SITES,
+    ReportIncidents,
+)
+from sam_pipeline.spark_jobs.explain.revisions import Moved, in_words, moved_figures
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
@@ -23,6 +28,7 @@ from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, Seconds, rounded
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.changes import changed_announcements, seconds_in
 from sam_pipeline.spark_jobs.runs.published import totals, trends
+from sam_pipeline.spark_jobs.runs.seal import Revision, Seal
 
 # The commands `trends` and `incidents`, and the view report_change, list them all.
 _MAX_ENDPOINTS = 100
@@ -194,6 +200,32 @@ def changes_page(connection: Connection, month: Month) -> Values:
     return {
         "candidates": [run for run in runs if run.is_candidate],
         "published": [run for run in runs if not run.is_candidate],
+    }
+
+
+@dataclass(frozen=True)
+class RevisionView:
+    """A revision of a sealed month, and the figures that it moved; `of` is None if it waits."""
+
+    of: Revision | None
+    moved: Sequence[Moved]
+
+    @property
+    def words(self) -> str:
+        text = in_words(self.moved)
+        return f"{text[0].upper()}{text[1:]}"
+
+
+def revisions_page(connection: Connection, month: Month, seal: Seal) -> Values:
+    """The revisions of a sealed month, newest first, and the one that waits to be sealed."""
+
+    def view(number: int, of: Revision | None = None) -> RevisionView:
+        args = (connection, month.report, month.period, number - 1, number)
+        return RevisionView(of, moved_figures(*args) if number > 1 else [])
+
+    return {
+        "next": view(seal.newest.revision + 1) if seal.figures else None,
+        "revisions": [view(of.revision, of) for of in reversed(seal.revisions)],
     }
 
 

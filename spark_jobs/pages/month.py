@@ -9,6 +9,7 @@ from datetime import date
 from functools import cached_property
 from itertools import chain
 
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.navigation import Neighbours, YearView, year_view
 from sam_pipeline.spark_jobs.pages.verdict import (
@@ -28,6 +29,7 @@ from sam_pipeline.spark_jobs.rules.figures import Figure, Member, Targets, figur
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
+from sam_pipeline.spark_jobs.runs.seal import Seal
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, group_means
 
 
@@ -109,13 +111,26 @@ class Month:
     period: Period
     path: str
     runs: Sequence[PublishedRun]
-    sealed: str
+    seal: Seal | None
     period_targets: PeriodTargets
     beside: Neighbours = field(default_factory=Neighbours)
     history: ReportHistory = field(default_factory=lambda: ReportHistory({}))
     contacts: Mapping[str, str] = field(default_factory=dict)
     in_bad_row: Collection[str] = ()
     announcers: Mapping[Downtime, str] = field(default_factory=dict)
+
+    @property
+    def sealed(self) -> str:
+        """The newest revision, by whom and when; empty if the month is not sealed."""
+        return str(self.seal.newest) if self.seal else ""
+
+    @property
+    def waiting(self) -> str:
+        """What the next seal would change; empty if no candidate changes a figure."""
+        if not self.seal or not self.seal.figures:
+            return ""
+        days = plural(len(self.seal.candidates), "day")
+        return f"{plural(self.seal.figures, 'figure')} of {days} would change"
 
     @property
     def targets(self) -> Targets:

@@ -15,6 +15,7 @@ from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
     INCIDENTS,
     INDEX,
+    REVISIONS,
     TRENDS,
     group_page,
     month_path,
@@ -89,12 +90,21 @@ def neighbours(key: Key, pages: Mapping[Key, Sequence[str]]) -> Neighbours:
     )
 
 
-def pages_of_month(history: ReportHistory, month: date) -> list[str]:
+def pages_of_month(history: ReportHistory, month: date, is_sealed: bool) -> list[str]:
     """The pages that a month has, once it is written."""
+    revisions = [REVISIONS] if is_sealed else []
     sites = [site_page(figure.names[0]) for figure in history.in_month(SITE, month)]
     types = {figure.names[0] for figure in history.in_month(GROUP, month)}
     return sorted(
-        [INDEX, INCIDENTS, TRENDS, CHANGES, *sites, *(group_page(kind) for kind in types)]
+        [
+            INDEX,
+            INCIDENTS,
+            TRENDS,
+            CHANGES,
+            *revisions,
+            *sites,
+            *(group_page(kind) for kind in types),
+        ]
     )
 
 

@@ -7,6 +7,7 @@
     REPORT/2026-11/trends.html       the most status changes
     REPORT/2026-11/incidents.html    how often sites failed, for how long, and why
     REPORT/2026-11/changes.html      figures that a later run changed
+    REPORT/2026-11/revisions.html    figures that each seal of the month changed
 
 The period only chooses the months: the pages of a month always show all of it, and depend only on
 what is published and on which other months have pages, so links stay valid. A month is left as it
@@ -43,7 +44,12 @@ from sam_pipeline.spark_jobs.explain.incidents import (
 from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, site_contacts
-from sam_pipeline.spark_jobs.pages.lists import changes_page, incidents_page, trends_page
+from sam_pipeline.spark_jobs.pages.lists import (
+    changes_page,
+    incidents_page,
+    revisions_page,
+    trends_page,
+)
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, group_matrices, site_matrix
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
@@ -52,12 +58,13 @@ from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
     INCIDENTS,
     INDEX,
+    REVISIONS,
     TRENDS,
     PageFiles,
     month_path,
     site_page,
 )
-from sam_pipeline.spark_jobs.rules.days import Period, month_of
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.months import (
     month_digest,
@@ -156,11 +163,13 @@ def _months(
     for name, keys in groupby(shown, itemgetter(0)):
         firsts = [first for _, first in keys]
         histories[name] = report_history(connection, name, Period(firsts[0], firsts[-1]))
+    seal_of = {(seal.report, as_day(f"{seal.month}-01")): seal for seal in seals(connection)}
     pages = {
-        key: pages_of_month(histories[key[0]], key[1]) if key in wanted else recorded[key]
+        key: pages_of_month(histories[key[0]], key[1], key in seal_of)
+        if key in wanted
+        else recorded[key]
         for key in shown
     }
-    seal_of = {(seal.report, seal.month): str(seal.newest) for seal in seals(connection)}
     contacts = site_contacts(connection)
     return [
         Month(
@@ -168,7 +177,7 @@ def _months(
             month_of(first),
             month_path(name, first),
             published_runs(connection, name, month_of(first)),
-            seal_of.get((name, f"{first:%Y-%m}"), ""),
+            seal_of.get((name, first)),
             period_targets(connection, name, month_of(first)),
             neighbours((name, first), pages),
             histories[name],
@@ -212,6 +221,8 @@ def _write_month(
         (CHANGES, "changes.html", changes_page(connection, month)),
         (INDEX, "month.html", site_matrix(month, figures, groups)),
     ]
+    if month.seal:
+        pages.append((REVISIONS, "revisions.html", revisions_page(connection, month, month.seal)))
     for page, template, view in pages:
         path = f"{month.path}/{page}"
         files.write(path, template, view=view, month=month, groups=groups)

@@ -34,12 +34,13 @@ TEMPLATES = Path(__file__).parent / "templates"
 INDEX = "index.html"
 TRENDS = "trends.html"
 CHANGES = "changes.html"
+REVISIONS = "revisions.html"
 INCIDENTS = "incidents.html"
 MANIFEST = "pages.sha256"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # Other pages, and the devices of Windows, which ignores what follows a dot.
-_TAKEN = {"index", "trends", "changes", "incidents", "con", "prn", "aux", "nul"} | {
+_TAKEN = {"index", "trends", "changes", "revisions", "incidents", "con", "prn", "aux", "nul"} | {
     f"{device}{number}" for device in ("com", "lpt") for number in range(10)
 }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -24,8 +23,6 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     recorded_downtime,
 )
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.levels import (
     FIGURES,
     FUNCTION,
@@ -35,8 +32,7 @@ from sam_pipeline.spark_jobs.rules.levels import (
     SITE,
     WITH_FIGURES,
 )
-from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.published import totals
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 INPUTS = {
     "results_digest": ("results changed", "the results that count: some arrived late, or are gone"),
@@ -224,47 +220,6 @@ def changed_announcements(
                     announcement = recorded_downtime(row) if kind is Downtime else Exclusion(**row)
                     differences.append((announcement, is_new))
     return differences
-
-
-@dataclass(frozen=True)
-class MonthEffect:
-    """The figure of a site over the month, without and with the changes of some days."""
-
-    site: str
-    before: Figure
-    after: Figure
-
-
-def candidate_effects(connection: Connection, report: str, month: Period) -> list[MonthEffect]:
-    """The sites whose figures of the month the candidates would change, ordered by name."""
-    published = {
-        figure.names[0]: figure.seconds or Seconds()
-        for figure in totals(connection, report, SITE, month)
-    }
-    rows = connection.execute(
-        text(
-            "SELECT h.names, h.old, h.new FROM report_candidate AS c"
-            " JOIN report_change AS h ON h.run_id = c.run_id"
-            f" WHERE c.report = :report AND c.day BETWEEN :first AND :last AND h.level = '{SITE}'"
-        ),
-        {"report": report, **month.bounds},
-    )
-    changed: dict[str, Seconds] = {}
-    for names, old, new in rows:
-        site = json.loads(names)["site"]
-        before = changed.get(site, published.get(site, Seconds()))
-        changed[site] = before - seconds_in(old) + seconds_in(new)
-    effects = [
-        MonthEffect(site, figure_of((site,), before), figure_of((site,), after))
-        for site, after in sorted(changed.items())
-        for before in [published.get(site, Seconds())]
-    ]
-    return [effect for effect in effects if shown(effect.before) != shown(effect.after)]
-
-
-def shown(figure: Figure) -> tuple[object, ...]:
-    """Availability, reliability and the share that is not known, as they are shown."""
-    return tuple(map(rounded, (figure.availability, figure.reliability, figure.unknown)))
 
 
 def seconds_in(figures_json: str | None) -> Seconds:

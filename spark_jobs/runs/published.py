@@ -40,6 +40,15 @@ _NEWEST_PROFILES = (
     " WHERE r.state = 'published' ORDER BY r.report"
 )
 
+RUNS = {
+    False: "state = 'published'",
+    True: (
+        "run_id IN (SELECT v.run_id FROM report_revision AS v"
+        " WHERE v.report = :report AND v.revision = :revision)"
+    ),
+}
+"""The condition for the published runs of a report, and for those of a revision."""
+
 _ARCHIVED = (
     "SELECT run_id, day, version FROM report_archive"
     " WHERE report = :report AND report_day BETWEEN :first AND :last ORDER BY day"
@@ -185,12 +194,14 @@ def require_site(connection: Connection, reports: Sequence[str], site: str, peri
         raise ReportUsage(f"no site {site} in {period}: {did_you_mean_or_list(site, known)}")
 
 
-def published_runs(connection: Connection, report: str, period: Period) -> list[PublishedRun]:
-    """The published runs, one for each day that has one, in order."""
+def published_runs(
+    connection: Connection, report: str, period: Period, revision: int | None = None
+) -> list[PublishedRun]:
+    """The published runs, or those of a revision, one for each day that has one, in order."""
     statement = (
         "SELECT run_id, day, finished_at, until, results_read, results_ignored, instances,"
         " input_digest, software_version, who, profile, newest_result, downtimes, exclusions"
-        " FROM report_run WHERE report = :report AND state = 'published'"
+        f" FROM report_run WHERE report = :report AND {RUNS[revision is not None]}"
         " AND day BETWEEN :first AND :last ORDER BY day"
     )
     archived: dict[int, dict[date, int]] = {}
@@ -214,7 +225,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
             archived=archived.get(row.run_id, {}),
         )
-        for row in _rows(connection, statement, report, period)
+        for row in _rows(connection, statement, report, period, revision=revision)
     ]
 
 
@@ -247,17 +258,30 @@ def candidates(connection: Connection, report: str | None, period: Period) -> li
 
 
 def day_figures(
-    connection: Connection, report: str, level: str, period: Period, site: str | None = None
+    connection: Connection,
+    report: str,
+    level: str,
+    period: Period,
+    site: str | None = None,
+    revision: int | None = None,
 ) -> Iterator[DayFigure]:
-    """The stored figures of a level, of all sites or of one, by day and names."""
+    """The stored figures of a level, of all sites or of one, by day and names.
+
+    They are the published ones, or those of a revision, whose days are all over.
+    """
     names = NAMES[level]
+    source, until, condition = f"{level}_availability", "until", ""
+    if revision is not None:
+        source, until = "report_revision_figure", "NULL"
+        condition = " AND level = :level AND revision = :revision"
     statement = (
-        f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
-        f" WHERE report = :report AND day BETWEEN :first AND :last{_of_site(site)}"
+        f"SELECT day, {until}, {', '.join((*names, *SECONDS))} FROM {source}"
+        f" WHERE report = :report AND day BETWEEN :first AND :last{condition}{_of_site(site)}"
         f" ORDER BY day, {', '.join(names)}"
     )
     end = 2 + len(names)
-    for row in _rows(connection, statement, report, period, site=site):
+    bound = {"site": site, "level": level, "revision": revision}
+    for row in _rows(connection, statement, report, period, **bound):
         seconds = Seconds(*row[end:])
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, second_or_none(row[1]))
 
@@ -339,14 +363,17 @@ def group_site_totals(
 
 
 def day_members(
-    connection: Connection, report: str, period: Period
+    connection: Connection, report: str, period: Period, revision: int | None = None
 ) -> Iterator[tuple[date, Member]]:
-    """The members of all groups on each day."""
+    """The members of all groups on each day, as published or in a revision."""
+    source, condition = "report_group_site", ""
+    if revision is not None:
+        source, condition = "report_revision_group_site", " AND revision = :revision"
     statement = (
-        "SELECT day, group_type, group_name, site, weight FROM report_group_site"
-        " WHERE report = :report AND day BETWEEN :first AND :last ORDER BY day"
+        f"SELECT day, group_type, group_name, site, weight FROM {source}"
+        f" WHERE report = :report AND day BETWEEN :first AND :last{condition} ORDER BY day"
     )
-    rows = _rows(connection, statement, report, period)
+    rows = _rows(connection, statement, report, period, revision=revision)
     return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in rows)
 
 

@@ -36,8 +36,9 @@ from sam_pipeline.sql.database.locks import one_at_a_time
 from sam_pipeline.sql.database.operations import login_name
 from sam_pipeline.sql.errors import SqlError
 
+TIMELINES = "timeline_segment"
 REPORT_TABLES = (
-    "timeline_segment",
+    TIMELINES,
     "figure",
     "group_figure",
     "group_site",
@@ -47,6 +48,7 @@ _UNSEEN = (
     "SELECT run_id FROM run WHERE state IN ('superseded', 'failed')"
     " AND run_id NOT IN (SELECT run_id FROM candidate_run)"
 )
+_IN_NO_REVISION = " AND run_id NOT IN (SELECT run_id FROM revision_run)"
 _PUBLISHED = "SELECT run_id FROM published_run WHERE report = :report AND day = :day"
 _SEALED = "SELECT 1 FROM seal WHERE report = :report AND month = :month"
 _FINISH = (
@@ -140,7 +142,9 @@ def begin(engine: Engine, profile: Profile, days: Mapping[date, int], now: int) 
     with writing(engine) as connection:
         if _is_sqlite(connection):
             for table in REPORT_TABLES:
-                connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
+                # A revision of a sealed month keeps its figures, but not its timelines.
+                swept = _UNSEEN + ("" if table == TIMELINES else _IN_NO_REVISION)
+                connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({swept})"))
         else:
             connection.execute(text("SELECT sweep_runs()"))
         for day, change_no in days.items():

@@ -1,7 +1,8 @@
 """Sealed months (availability rule 17), whose published figures stay until the next seal.
 
 A later run of a sealed day becomes its candidate (spark_jobs.runs.record). Sealing the month again
-publishes all its candidates at once.
+publishes all its candidates at once, as a new revision; the older ones stay readable
+(spark_jobs.runs.revisions).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sam_pipeline.spark_jobs.runs.record import stored_time
 from sam_pipeline.sql.database.operations import login_name, record_operation
 
 # PostgreSQL. The login must not be able to change these tables by itself.
-_SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now, :os_login)"
+_SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :reason, :now, :os_login)"
 
 # SQLite.
 _OF_MONTH = "report = :report AND day BETWEEN :first AND :last"
@@ -48,22 +49,33 @@ _TURN = (
 )
 _NO_CANDIDATES = f"DELETE FROM candidate_run WHERE {_OF_MONTH}"
 _SEAL = (
-    "INSERT INTO seal (report, month, revision, who, sealed_at)"
-    " SELECT :report, :month, 1 + coalesce(max(revision), 0), :who, :now FROM seal"
+    "INSERT INTO seal (report, month, revision, who, reason, sealed_at)"
+    " SELECT :report, :month, 1 + coalesce(max(revision), 0), :who, :reason, :now FROM seal"
     " WHERE report = :report AND month = :month"
+)
+_KEEP = (
+    "INSERT INTO revision_run (report, month, revision, day, run_id)"
+    " SELECT report, :month, (SELECT max(revision) FROM seal"
+    " WHERE report = :report AND month = :month), day, run_id FROM published_run"
+    f" WHERE {_OF_MONTH}"
 )
 
 
 @dataclass(frozen=True)
 class Revision:
-    """One seal of a month: who is responsible for the figures that it published."""
+    """One seal of a month: who is responsible for the figures that it published, and its reason.
+
+    The first revision may have none.
+    """
 
     revision: int
     who: str
+    reason: str
     sealed_at: datetime
 
     def __str__(self) -> str:
-        return f"as revision {self.revision} on {self.sealed_at:%Y-%m-%d} by {self.who}"
+        because = f": {self.reason}" if self.reason else ""
+        return f"as revision {self.revision} on {self.sealed_at:%Y-%m-%d} by {self.who}{because}"
 
 
 @dataclass(frozen=True)
@@ -128,37 +140,51 @@ def complete_reports(connection: Connection, report: str | None, month: Period) 
 
 
 def seal(
-    connection: Connection, report: str | None, month: Period, who: str, now: int
-) -> list[Seal]:
+    connection: Connection, report: str | None, month: Period, who: str, reason: str, now: int
+) -> tuple[list[Seal], list[Seal]]:
     """Freeze the published figures of a month, for one report or for all.
 
     If the month was sealed before, its candidates are published, and listed in the returned seal.
     The caller holds run_lock, so that no run publishes meanwhile.
 
+    Returns:
+        The new seals, and those that stay because no candidate would change a figure.
     Raises:
-        ReportUsage: see `complete_reports`. No report is sealed then.
+        ReportUsage: see `complete_reports`; or another revision has no reason. No report is sealed.
     """
-    done = []
+    done, unchanged = [], []
     for name in complete_reports(connection, report, month):
         published = candidates(connection, name, month)
+        before = seals(connection, name, month)
+        if before and not published:
+            unchanged += before
+            continue
+        if before and not reason:
+            raise ReportUsage(
+                f"{name} {month.first:%Y-%m} is sealed {before[0].newest}:"
+                " --reason TEXT is required for another revision"
+            )
         key = {
             "report": name,
             **month.bounds,
             "month": f"{month.first:%Y-%m}",
             "who": who,
+            "reason": reason,
             "now": stored_time(connection, now),
             "os_login": login_name(),
         }
         lite = connection.dialect.name == "sqlite"
-        steps = (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL) if lite else (_SEAL_MONTH,)
+        steps = (
+            (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL, _KEEP) if lite else (_SEAL_MONTH,)
+        )
         for statement in steps:
             connection.execute(text(statement), key)
         [sealed] = seals(connection, name, month)
         if lite:  # seal_month() records it
-            arguments = {"report": name, "month": sealed.month, "who": who}
+            arguments = {"report": name, "month": sealed.month, "who": who, "reason": reason}
             record_operation(connection, "seal", arguments)
         done.append(replace(sealed, candidates=published))
-    return done
+    return done, unchanged
 
 
 def days_with_figures(connection: Connection, report: str, month: Period) -> int:
@@ -176,7 +202,7 @@ def seals(
     """
     rows = connection.execute(
         text(
-            "SELECT report, month, revision, who, sealed_at FROM report_seal"
+            "SELECT report, month, revision, who, reason, sealed_at FROM report_seal"
             " WHERE report = coalesce(:report, report) AND month = coalesce(:month, month)"
             " ORDER BY month, report, revision"
         ),
@@ -186,11 +212,43 @@ def seals(
         Seal(
             name,
             sealed,
-            [Revision(number, who, as_moment(at)) for _, _, number, who, at in of_month],
+            [Revision(number, who, why, as_moment(at)) for _, _, number, who, why, at in of_month],
             candidates(connection, name, month_of(as_day(f"{sealed}-01"))),
         )
         for (name, sealed), of_month in groupby(rows, key=itemgetter(0, 1))
     ]
+
+
+def sealed_reports(connection: Connection, report: str | None, month: Period) -> list[Seal]:
+    """The seals of a month, of all reports or of one.
+
+    Raises:
+        ReportUsage: the month is not sealed.
+    """
+    sealed = seals(connection, report, month)
+    if not sealed:
+        raise ReportUsage(f"{month.first:%Y-%m} is not sealed; `sam-report seal list` shows months")
+    return sealed
+
+
+def sealed_as(connection: Connection, report: str, period: Period) -> int | None:
+    """The revision that published the figures of a period in a sealed month; None elsewhere."""
+    month = month_of(period.first)
+    of_month = seals(connection, report, month) if period.last <= month.last else []
+    return of_month[0].newest.revision if of_month else None
+
+
+def require_revisions(seal: Seal, *revisions: int) -> None:
+    """Check that a sealed month has these revisions.
+
+    Raises:
+        ReportUsage: it does not.
+    """
+    newest = seal.newest.revision
+    for revision in revisions:
+        if revision > newest:
+            problem = f"there is no revision {revision}: the newest is {newest}"
+            raise ReportUsage(f"{seal.report} {seal.month}: {problem}")
 
 
 def waiting(connection: Connection, report: str | None, period: Period) -> list[str]:

@@ -15,7 +15,9 @@ from sam_pipeline.spark_jobs.rules.figures import Figure, Member, Targets, figur
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import (
+    RUNS,
     DayFigure,
+    Names,
     day_figures,
     day_members,
     totals,
@@ -23,28 +25,36 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 
 _NEWEST_PROFILE = (
-    "SELECT profile FROM report_run WHERE report = :report AND state = 'published'"
+    "SELECT profile FROM report_run WHERE report = :report AND {}"
     " AND day BETWEEN :first AND :last ORDER BY day DESC LIMIT 1"
-)
-_MEMBERSHIPS = (
-    "SELECT site, group_type, group_name, max(day) FROM report_group_site"
-    " WHERE report = :report AND day BETWEEN :first AND :last"
-    " GROUP BY site, group_type, group_name"
 )
 
 
 def period_figures(
-    connection: Connection, report: str, level: str, period: Period, site: str | None = None
+    connection: Connection,
+    report: str,
+    level: str,
+    period: Period,
+    site: str | None = None,
+    revision: int | None = None,
 ) -> list[Figure]:
     """The figures of a level over the period (availability rules 12 and 13).
 
-    They are those of all sites or of one; groups are always all of them.
+    They are those of all sites or of one; groups are always all of them. They are the published
+    ones, or those of a revision of the month in which the period lies.
     """
     if level == GROUP:
-        sites = list(day_figures(connection, report, SITE, period))
-        return group_means(day_members(connection, report, period), sites)
+        sites = list(day_figures(connection, report, SITE, period, revision=revision))
+        return group_means(day_members(connection, report, period, revision), sites)
+    if revision is None:
+        figures = totals(connection, report, level, period, site)
+    else:
+        by_names: dict[Names, list[DayFigure]] = {}
+        for figure in day_figures(connection, report, level, period, site, revision):
+            by_names.setdefault(figure.names, []).append(figure)
+        figures = map(added_up, by_names.values())
     # In the order of Python: that of a database depends on its collation.
-    return sorted(totals(connection, report, level, period, site), key=lambda figure: figure.names)
+    return sorted(figures, key=lambda figure: figure.names)
 
 
 def added_up(days: Sequence[DayFigure]) -> Figure:
@@ -94,21 +104,25 @@ class PeriodTargets:
 
 
 def period_targets(
-    connection: Connection, report: str, period: Period, profile: Profile | None = None
+    connection: Connection,
+    report: str,
+    period: Period,
+    profile: Profile | None = None,
+    revision: int | None = None,
 ) -> PeriodTargets:
     """The targets over a period with at least one published day, or those of another `profile`.
 
     A site has the targets of the groups that it belonged to on its newest day in any of them.
     """
-    parameters = {"report": report, **period.bounds}
     if profile is None:
-        document = connection.execute(text(_NEWEST_PROFILE), parameters).scalar_one()
-        profile = recorded_profile(document)
+        statement = text(_NEWEST_PROFILE.format(RUNS[revision is not None]))
+        parameters = {"report": report, **period.bounds, "revision": revision}
+        profile = recorded_profile(connection.execute(statement, parameters).scalar_one())
     if not profile.targets_of_groups:
         return PeriodTargets(profile)
-    memberships: dict[str, dict[Group, str]] = {}
-    for site, group_type, name, day in connection.execute(text(_MEMBERSHIPS), parameters):
-        memberships.setdefault(site, {})[group_type, name] = str(day)
+    memberships: dict[str, dict[Group, date]] = {}
+    for day, member in day_members(connection, report, period, revision):
+        memberships.setdefault(member.site, {})[member.group_type, member.group_name] = day
     return PeriodTargets(
         profile,
         {

@@ -103,6 +103,34 @@ FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 COMMENT ON VIEW report_group_site IS 'The sites of a group that a report expects, and their weights, by day.';
 
+CREATE VIEW report_revision_figure AS
+SELECT
+    v.report, v.month, v.revision, v.sealed, v.day, f.level, f.site, f.service_flavour, f.host_name,
+    f.function, f.availability, f.reliability, f.ok_s, f.warning_s, f.critical_s, f.unknown_s,
+    f.missing_s, f.downtime_s, f.excluded_s, v.run_id
+FROM report_revision AS v
+JOIN figure AS f ON f.run_id = v.run_id;
+COMMENT ON VIEW report_revision_figure IS
+    'The figures of each revision of a sealed month, by day, as they were published.';
+
+CREATE VIEW report_revision_group AS
+SELECT
+    v.report, v.month, v.revision, v.sealed, v.day, g.group_type, g.group_name, g.availability,
+    g.reliability, g.sites_expected, g.sites_known, v.run_id
+FROM report_revision AS v
+JOIN group_figure AS g ON g.run_id = v.run_id;
+COMMENT ON VIEW report_revision_group IS
+    'The figures of groups in each revision of a sealed month, by day, as they were published.';
+
+CREATE VIEW report_revision_group_site AS
+SELECT
+    v.report, v.month, v.revision, v.sealed, v.day, g.group_type, g.group_name, g.site, g.weight,
+    v.run_id
+FROM report_revision AS v
+JOIN group_site AS g ON g.run_id = v.run_id;
+COMMENT ON VIEW report_revision_group_site IS
+    'The sites of groups in each revision of a sealed month, and their weights, by day.';
+
 CREATE VIEW report_change AS
 SELECT
     c.run_id, r.report, r.day, c.level, c.names, c.old, c.new, c.reason, c.old_run_id

@@ -522,6 +522,7 @@ CREATE TABLE seal (
     month text COLLATE "C" NOT NULL CHECK (month ~ '^\d{4}-\d\d$'),
     revision integer NOT NULL CHECK (revision >= 1),
     who text NOT NULL,
+    reason text NOT NULL,
     sealed_at timestamptz NOT NULL,
     PRIMARY KEY (report, month, revision)
 );
@@ -529,6 +530,19 @@ COMMENT ON TABLE seal IS
     'A month (2026-11) whose published figures are final: its days keep their runs in '
     'published_run, and later runs become candidates. Sealing it again adds a revision, which '
     'publishes the candidates.';
+
+CREATE TABLE revision_run (
+    report text COLLATE "C" NOT NULL,
+    month text COLLATE "C" NOT NULL,
+    revision integer NOT NULL,
+    day date NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, month, revision, day),
+    FOREIGN KEY (report, month, revision) REFERENCES seal
+);
+COMMENT ON TABLE revision_run IS
+    'The runs that a revision published, one for each day with figures. Their figures are never '
+    'swept.';
 
 CREATE TABLE candidate_run (
     report text COLLATE "C" NOT NULL,

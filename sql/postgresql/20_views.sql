@@ -504,9 +504,26 @@ LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 COMMENT ON VIEW report_run IS 'All runs of all reports: what they read, and their state.';
 
 CREATE VIEW report_seal AS
-SELECT report, month, revision, who, sealed_at FROM seal;
+SELECT report, month, revision, who, reason, sealed_at FROM seal;
 COMMENT ON VIEW report_seal IS
     'Months whose published figures are final: a row for each time the month was sealed.';
+
+CREATE VIEW report_revision AS
+SELECT report, month, revision, true AS sealed, day, run_id FROM revision_run
+UNION ALL
+SELECT s.report, s.month, s.revision + 1, false, n.day, n.run_id
+FROM (SELECT report, month, max(revision) AS revision FROM seal GROUP BY report, month) AS s
+JOIN (
+    SELECT report, day, run_id FROM candidate_run
+    UNION ALL
+    SELECT report, day, run_id FROM published_run AS p
+    WHERE NOT EXISTS (
+        SELECT FROM candidate_run AS c WHERE c.report = p.report AND c.day = p.day
+    )
+) AS n ON n.report = s.report AND to_char(n.day, 'YYYY-MM') = s.month;
+COMMENT ON VIEW report_revision IS
+    'The runs of each revision of a sealed month. The one that is not sealed is what the next seal '
+    'would publish.';
 
 CREATE VIEW report_candidate AS
 SELECT report, day, run_id FROM candidate_run AS c
@@ -539,7 +556,6 @@ COMMENT ON VIEW operation_log IS
 CREATE VIEW sealed_version AS
 SELECT DISTINCT a.day, a.version
 FROM run_archive AS a
-JOIN published_run AS p ON p.run_id = a.run_id
-JOIN seal AS s ON s.report = p.report AND s.month = to_char(p.day, 'YYYY-MM');
+JOIN revision_run AS v ON v.run_id = a.run_id;
 COMMENT ON VIEW sealed_version IS
-    'The versions of archived days that figures of sealed months were computed from.';
+    'The versions of archived days that a revision of a sealed month was computed from.';

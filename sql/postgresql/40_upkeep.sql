@@ -438,17 +438,23 @@ DECLARE
             AND run_id NOT IN (SELECT c.run_id FROM candidate_run AS c)
             AND run_id NOT IN (SELECT p.run_id FROM published_run AS p)
     );
+    in_no_revision CONSTANT integer[] := ARRAY(
+        SELECT u FROM unnest(unseen) AS u WHERE u NOT IN (SELECT v.run_id FROM revision_run AS v)
+    );
 BEGIN
     DELETE FROM timeline_segment WHERE run_id = ANY (unseen);
-    DELETE FROM figure WHERE run_id = ANY (unseen);
-    DELETE FROM group_figure WHERE run_id = ANY (unseen);
-    DELETE FROM group_site WHERE run_id = ANY (unseen);
+    DELETE FROM figure WHERE run_id = ANY (in_no_revision);
+    DELETE FROM group_figure WHERE run_id = ANY (in_no_revision);
+    DELETE FROM group_site WHERE run_id = ANY (in_no_revision);
 END
 $$;
-COMMENT ON FUNCTION sweep_runs IS 'Delete the figures of runs that no view shows any more.';
+COMMENT ON FUNCTION sweep_runs IS
+    'Delete the timelines and figures of runs that no view shows any more. Revisions of sealed '
+    'months keep their figures.';
 
 CREATE FUNCTION seal_month(
-    sealed_report text, sealed_month text, sealed_by text, sealed_time timestamptz, os_login text
+    sealed_report text, sealed_month text, sealed_by text, sealed_why text, sealed_time timestamptz,
+    os_login text
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -456,6 +462,7 @@ DECLARE
         SELECT c.day FROM candidate_run AS c
         WHERE c.report = sealed_report AND to_char(c.day, 'YYYY-MM') = sealed_month
     );
+    number integer;
 BEGIN
     UPDATE run SET state = 'superseded'
     WHERE run_id IN (
@@ -472,19 +479,27 @@ BEGIN
     WHERE report = sealed_report AND day = ANY (days)
     ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id;
     DELETE FROM candidate_run WHERE report = sealed_report AND day = ANY (days);
-    INSERT INTO seal (report, month, revision, who, sealed_at)
+    INSERT INTO seal (report, month, revision, who, reason, sealed_at)
     SELECT
-        sealed_report, sealed_month, 1 + coalesce(max(s.revision), 0), sealed_by, sealed_time
+        sealed_report, sealed_month, 1 + coalesce(max(s.revision), 0), sealed_by, sealed_why,
+        sealed_time
     FROM seal AS s
-    WHERE s.report = sealed_report AND s.month = sealed_month;
+    WHERE s.report = sealed_report AND s.month = sealed_month
+    RETURNING revision INTO number;
+    INSERT INTO revision_run (report, month, revision, day, run_id)
+    SELECT sealed_report, sealed_month, number, p.day, p.run_id
+    FROM published_run AS p
+    WHERE p.report = sealed_report AND to_char(p.day, 'YYYY-MM') = sealed_month;
     PERFORM append_operation(os_login, 'seal', CAST(
-        json_build_object('report', sealed_report, 'month', sealed_month, 'who', sealed_by) AS text
+        json_build_object(
+            'report', sealed_report, 'month', sealed_month, 'who', sealed_by, 'reason', sealed_why
+        ) AS text
     ));
 END
 $$;
 COMMENT ON FUNCTION seal_month IS
-    'Publish the candidates of a month, and record its new revision and who sealed it, also as an '
-    'operation: nobody can seal a month without leaving a trace.';
+    'Publish the candidates of a month, and record its new revision, who sealed it and why, also as '
+    'an operation: nobody can seal a month without leaving a trace.';
 
 -- Operations ------------------------------------------------------------------------------------
 

@@ -582,8 +582,20 @@ CREATE TABLE seal (
     month text NOT NULL CHECK (month GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]'),
     revision integer NOT NULL CHECK (revision >= 1),
     who text NOT NULL,
+    reason text NOT NULL,
     sealed_at integer NOT NULL,
     PRIMARY KEY (report, month, revision)
+) STRICT;
+
+-- The runs that a revision published, one for each day with figures. Their figures are never swept.
+CREATE TABLE revision_run (
+    report text NOT NULL,
+    month text NOT NULL,
+    revision integer NOT NULL,
+    day text NOT NULL,
+    run_id integer NOT NULL REFERENCES run,
+    PRIMARY KEY (report, month, revision, day),
+    FOREIGN KEY (report, month, revision) REFERENCES seal
 ) STRICT;
 
 -- The newest run of a day in a sealed month, which the next seal publishes. It is superseded from

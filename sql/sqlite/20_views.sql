@@ -710,9 +710,25 @@ LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 -- Months whose published figures are final: a row for each time the month was sealed.
 CREATE VIEW report_seal AS
 SELECT
-    report, month, revision, who,
+    report, month, revision, who, reason,
     strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
 FROM seal;
+
+-- The runs of each revision of a sealed month. The one that is not sealed is what the next seal
+-- would publish.
+CREATE VIEW report_revision AS
+SELECT report, month, revision, 1 AS sealed, day, run_id FROM revision_run
+UNION ALL
+SELECT s.report, s.month, s.revision + 1, 0, n.day, n.run_id
+FROM (SELECT report, month, max(revision) AS revision FROM seal GROUP BY report, month) AS s
+JOIN (
+    SELECT report, day, run_id FROM candidate_run
+    UNION ALL
+    SELECT report, day, run_id FROM published_run AS p
+    WHERE NOT EXISTS (
+        SELECT 1 FROM candidate_run AS c WHERE c.report = p.report AND c.day = p.day
+    )
+) AS n ON n.report = s.report AND substr(n.day, 1, 7) = s.month;
 
 -- The newest runs of days in sealed months whose figures differ from the sealed ones, as
 -- report_change shows. The next seal publishes them.
@@ -743,9 +759,8 @@ FROM operation;
 -- What `sam-db archive` reads besides the input views of reports, and the tables of results and
 -- gatherers: it looks names up once for each id, as most results share them.
 
--- The versions of archived days that figures of sealed months were computed from.
+-- The versions of archived days that a revision of a sealed month was computed from.
 CREATE VIEW sealed_version AS
 SELECT DISTINCT a.day, a.version
 FROM run_archive AS a
-JOIN published_run AS p ON p.run_id = a.run_id
-JOIN seal AS s ON s.report = p.report AND s.month = substr(p.day, 1, 7);
+JOIN revision_run AS v ON v.run_id = a.run_id;

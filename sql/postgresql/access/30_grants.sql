@@ -67,7 +67,8 @@ BEGIN
         current_status, report_result, report_instance, report_source, report_status,
         report_topology, report_downtime, report_site_group, report_site_contact, report_exclusion,
         exclusion_history, report_newest_result, report_changed_day, report_horizon, report_run,
-        report_change, report_seal, report_candidate, endpoint_availability, service_availability,
+        report_change, report_seal, report_candidate, report_revision_figure,
+        report_revision_group, report_revision_group_site, report_revision, endpoint_availability, service_availability,
         function_availability, site_availability, group_availability, report_group_site, site_month,
         group_month, status_timeline, status_trend, report_archive, database_identity
     TO sam_reporter, sam_reader;

@@ -129,7 +129,7 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     of_report = profile(directory)
     facts: tuple[Any, ...] = ("", None, 0, {}, 0, "", "", "", of_report, 0, (), ())
     runs = [PublishedRun(1, day, *facts) for day in days.days()]
-    month = Month(REPORT, days, "large", runs, "", PeriodTargets(of_report))
+    month = Month(REPORT, days, "large", runs, None, PeriodTargets(of_report))
     figures = {site_name(number): of_days(number, Size(500, 31, 5)) for number in range(500)}
     matrix = site_matrix(month, figures, [])
     files.write("large/index.html", "month.html", view=matrix, month=month, groups=[])

@@ -206,7 +206,7 @@ def test_large_pages_stay_small(tmp_path: Path) -> None:
         for start in range(whole.start + number, whole.end, DAY_S)
     ]
     found = ReportIncidents(REPORT, whole, [], incidents, figures)
-    month = Month(REPORT, whole, "large", [], "", PeriodTargets(profile(tmp_path)))
+    month = Month(REPORT, whole, "large", [], None, PeriodTargets(profile(tmp_path)))
 
     of_month, of_site = write_large_pages(tmp_path, tmp_path)
     PageFiles(tmp_path).write("i.html", "incidents.html", view=incidents_page(found), month=month)

@@ -38,6 +38,7 @@ DAYS = list(month_of(FIRST).days())
 SECOND = DAYS[1]
 OF_MONTH = ("seal", "add", "--month", MONTH)
 SEAL = (*OF_MONTH, "--who", "Jane Doe")
+AGAIN = (*OF_MONTH, "--who", "Joe", "--reason", "late results")
 LATE = {"results_digest": "late results"}
 AT_FOUR_LEVELS = 4
 """Figures of each day."""
@@ -152,7 +153,7 @@ def test_another_seal_publishes_the_candidates_at_once(
     sam_report(*SEAL)
     new = [computed(engine, report, day_facts(day), ok_h=2)[0] for day in (FIRST, SECOND)]
 
-    [line] = sam_report(*OF_MONTH, "--who", "Joe").out.splitlines()
+    [line] = sam_report(*AGAIN).out.splitlines()
 
     assert line.startswith(f"test {MONTH}: sealed by Joe, revision 2")
     assert re.findall(r"\d+ \w+s", line) == ["2 days", f"{2 * AT_FOUR_LEVELS} figures"]
@@ -196,12 +197,12 @@ def test_the_waiting_candidates_are_listed_and_their_effect_is_shown_before_they
     assert re.findall(r"(\d+) (?:figure|day)", warning) == [f"{AT_FOUR_LEVELS}", "1"]
     numbers = [document[name] for name in ("revision", "candidate_days", "figures_changed")]
     assert numbers == [2, 1, AT_FOUR_LEVELS]
-    [site] = document["sites"]
-    figures = [float(site[name]) for name in ("availability", "availability_after")]
+    [site] = document["moved"]
+    figures = [float(site[name]) for name in ("availability_before", "availability_after")]
     assert (site["site"], figures) == ("A", [100, 75])
-    assert details == {**listed, "sites": [site]}
+    assert details == {**listed, "moved": [site]}
     assert lines[:2] == [f"test {MONTH}", lines[1]] and "revision 1" in lines[1]
-    assert f"candidate {FIRST}" in lines[2] and "100.00000" in lines[-2]
+    assert f"candidate {FIRST}" in lines[2] and "100.00" in lines[-1] and "75.00" in lines[-1]
     assert published(engine) == before
 
 
@@ -294,6 +295,8 @@ def test_a_seal_binds_the_role_that_writes_reports(
             ),
             "UPDATE seal SET who = 'somebody else'",
             "DELETE FROM seal",
+            "DELETE FROM revision_run",
+            f"UPDATE revision_run SET run_id = {other}",
         ):
             with pytest.raises(DatabaseRefused), writing(reporter) as connection:
                 connection.execute(text(statement))
@@ -304,7 +307,7 @@ def test_a_seal_binds_the_role_that_writes_reports(
     assert states(engine, run, other) == ["published", "candidate"]
     # A login that may only read learns which role the command needs.
     monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", "reader")])
-    assert "sam_reporter" in sam_report(*SEAL, code=NO_PERMISSION).err
+    assert "sam_reporter" in sam_report(*AGAIN, code=NO_PERMISSION).err
 
 
 # Changed figures have their own reasons, which the page of changes shows --------------------------

@@ -1,0 +1,327 @@
+"""What moved between two revisions of a sealed month, and why (availability rule 17)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.spark_jobs.explain.as_text import downtime_text, exclusion_text
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges
+from sam_pipeline.spark_jobs.rules.figures import Figure
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, rounded, short
+from sam_pipeline.spark_jobs.runs.changes import (
+    DOWNTIMES,
+    EXCLUSIONS,
+    INPUTS,
+    changed_announcements,
+)
+from sam_pipeline.spark_jobs.runs.published import Names, candidates, day_members, published_runs
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
+
+MET, MISSED, NO_DATA = "met", "missed", "no data"
+_FIGURES = ("availability", "reliability", "unknown")
+# Of the exclusions, downtimes or sites that explain a figure.
+_MAX_NAMED = 5
+_CHANGES = (
+    "SELECT DISTINCT c.day, c.old_run_id, c.run_id, c.level, c.names, c.old, c.new, c.reason"
+    " FROM report_change AS c JOIN report_revision AS v"
+    " ON v.report = c.report AND v.day = c.day AND v.run_id = c.run_id"
+    " WHERE v.report = :report AND v.month = :month AND v.revision > :before"
+    " AND v.revision <= :after AND c.level IN ('site', 'group')"
+    " AND c.run_id NOT IN (SELECT run_id FROM report_revision"
+    " WHERE report = :report AND month = :month AND revision = :before)"
+    " ORDER BY c.day, c.run_id"
+)
+_SILENT = (
+    "SELECT service_flavour, metric_name, day FROM status_trend"
+    " WHERE report = :report AND day BETWEEN :first AND :last AND level = 'metric'"
+    " GROUP BY service_flavour, metric_name, day"
+    f" HAVING sum(missing_s) = sum({' + '.join(SECONDS)}) ORDER BY 1, 2, 3"
+)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A figure of the month that differs between two revisions; None where nothing was expected.
+
+    `level` is SITE or GROUP. `days` are the days whose figures differ.
+    """
+
+    level: str
+    names: Names
+    before: Figure | None
+    after: Figure | None
+    verdict_before: str
+    verdict_after: str
+    because: Sequence[str]
+    days: Sequence[date]
+
+    @property
+    def verdict_moved(self) -> bool:
+        return self.verdict_before != self.verdict_after
+
+    @property
+    def by(self) -> float:
+        """The greater of the changes of availability and reliability, in percentage points."""
+        if self.before is None or self.after is None:
+            return 100.0
+        pairs = (
+            (self.before.availability, self.after.availability),
+            (self.before.reliability, self.after.reliability),
+        )
+        return max(
+            100.0 if (a is None) != (b is None) else abs(float((a or 0) - (b or 0)))
+            for a, b in pairs
+        )
+
+
+def moved_figures(
+    connection: Connection, report: str, month: Period, before: int, after: int
+) -> list[Moved]:
+    """The sites, then the groups, whose figures of the month differ; those first that matter most.
+
+    A verdict that moved matters more than a figure. The revision after the newest sealed one is
+    what the next seal would publish.
+    """
+    changes = _Changes(connection, report, month, before, after)
+    targets = [period_targets(connection, report, month, revision=n) for n in (before, after)]
+    moved = []
+    for level in (SITE, GROUP):
+        old, new = (
+            {
+                figure.names: figure
+                for figure in period_figures(connection, report, level, month, revision=n)
+            }
+            for n in (before, after)
+        )
+        of_level = [
+            Moved(
+                level,
+                names,
+                old.get(names),
+                new.get(names),
+                _verdict(targets[0], level, names, old.get(names)),
+                _verdict(targets[1], level, names, new.get(names)),
+                changes.because(level, names),
+                changes.days(level, names),
+            )
+            for names in sorted(old.keys() | new.keys())
+            if _shown(old.get(names)) != _shown(new.get(names))
+        ]
+        moved += sorted(of_level, key=lambda m: (not m.verdict_moved, -m.by, m.names))
+    return moved
+
+
+def _shown(figure: Figure | None) -> tuple[object, ...] | None:
+    """What is shown of a figure; a figure without a value differs from none."""
+    if figure is None:
+        return None
+    values = (figure.availability, figure.reliability, figure.unknown)
+    return (*map(rounded, values), figure.sites_expected, figure.sites_known)
+
+
+def _verdict(targets: PeriodTargets, level: str, names: Names, figure: Figure | None) -> str:
+    if figure is None or figure.availability is None:
+        return NO_DATA
+    return MISSED if figure.misses(targets.of(level, names)) else MET
+
+
+class _Changes:
+    """The changes of days by the runs that replaced those of the earlier revision."""
+
+    def __init__(
+        self, connection: Connection, report: str, month: Period, before: int, after: int
+    ) -> None:
+        bound = {"report": report, "before": before, "after": after}
+        self._of: dict[tuple[str, Names], list[Any]] = {}
+        for row in connection.execute(text(_CHANGES), {**bound, "month": f"{month.first:%Y-%m}"}):
+            names = tuple(json.loads(row.names)[name] for name in NAMES[row.level])
+            self._of.setdefault((row.level, names), []).append(row)
+        self._sites_of: dict[Names, set[str]] = {}
+        for revision in (before, after):
+            for _, member in day_members(connection, report, month, revision):
+                if (SITE, (member.site,)) in self._of:
+                    group = (member.group_type, member.group_name)
+                    self._sites_of.setdefault(group, set()).add(member.site)
+
+        @cache
+        def announcements(old: int, new: int) -> list[tuple[Downtime | Exclusion, bool]]:
+            return changed_announcements(connection, old, new)
+
+        self._announcements = announcements
+
+    def days(self, level: str, names: Names) -> list[date]:
+        """The days on which the figure differs."""
+        return sorted({as_day(row.day) for row in self._of.get((level, names), ())})
+
+    def because(self, level: str, names: Names) -> list[str]:
+        """The reasons of a figure: downtimes and exclusions, weights, then the others with days.
+
+        The reasons of a group are those of its members that changed.
+        """
+        announced: dict[str, None] = {}
+        days: dict[str, set[date]] = {}
+        sites = [names[0]] if level == SITE else sorted(self._sites_of.get(names, ()))
+        of_sites = [(site, row) for site in sites for row in self._of[SITE, (site,)]]
+        for site, row in of_sites:
+            changed = self._announcements(row.old_run_id, row.run_id)
+            texts = announcement_texts(changed, site)
+            for reason in row.reason.split(", "):
+                if reason in texts:
+                    announced |= dict.fromkeys(texts[reason])
+                else:
+                    at = reason if level == SITE else f"{reason} at {site}"
+                    days.setdefault(at, set()).add(as_day(row.day))
+        for row in self._of.get((level, names), ()) if level == GROUP else ():
+            moved = _weights_moved(row.old, row.new)
+            for weight in moved or row.reason.split(", ") * (not of_sites):
+                days.setdefault(weight, set()).add(as_day(row.day))
+        because = [*announced, *(f"{text}, {in_ranges(sorted(on))}" for text, on in days.items())]
+        if left_out := len(because[_MAX_NAMED:]):
+            because[_MAX_NAMED:] = [f"and {plural(left_out, 'other reason')}"]
+        return because
+
+
+def announcement_texts(
+    changed: Iterable[tuple[Downtime | Exclusion, bool]], site: str
+) -> Mapping[str, list[str]]:
+    """The downtimes and exclusions of a site that are new or gone, by the reason they give."""
+    texts: dict[str, list[str]] = {}
+    for announcement, is_new in changed:
+        grid_sites = {site for site, *_ in announcement.by_grid_site}
+        if announcement.site in ("", site) or site in grid_sites:
+            if isinstance(announcement, Downtime):
+                reason, of = DOWNTIMES, downtime_text(announcement)
+            else:
+                reason, of = EXCLUSIONS, exclusion_text(announcement)
+            shown = f"{'new' if is_new else 'no longer'}: {of}"
+            texts.setdefault(INPUTS[reason][0], []).append(shown)
+    return texts
+
+
+def _weights_moved(old: str | None, new: str | None) -> list[str]:
+    """The members of a group that came, left or changed their weight, from `report_change`."""
+    before, after = (json.loads(of)["weights"] if of else {} for of in (old, new))
+    moved = []
+    for site in sorted(before.keys() | after.keys()):
+        if site not in before:
+            moved.append(f"{site} joined with weight {after[site]}")
+        elif site not in after:
+            moved.append(f"{site} left")
+        elif before[site] != after[site]:
+            moved.append(f"weight of {site} {before[site]} → {after[site]}")
+    return moved
+
+
+def moved_json(moved: Iterable[Moved]) -> list[dict[str, object]]:
+    """The figures that moved, as JSON: percentages with five decimals."""
+    documents = []
+    for figure in moved:
+        document: dict[str, object] = {"level": figure.level}
+        document |= zip(NAMES[figure.level], figure.names, strict=True)
+        for of, value in (("before", figure.before), ("after", figure.after)):
+            for name in _FIGURES:
+                document[f"{name}_{of}"] = rounded(getattr(value, name)) if value else None
+        document["verdict_before"] = figure.verdict_before
+        document["verdict_after"] = figure.verdict_after
+        documents.append({**document, "because": figure.because, "days": figure.days})
+    return documents
+
+
+def moved_lines(moved: Sequence[Moved], *, is_sealed: bool = True) -> list[str]:
+    """A sentence and a table of the figures that moved, or would move with the next seal."""
+    if not moved:
+        return [
+            "no figure of the month moved" if is_sealed else "no figure of the month would move"
+        ]
+    rows = [
+        [
+            " ".join(figure.names),
+            *(
+                short(getattr(value, name)) if value else NO_FIGURE
+                for name in _FIGURES[:2]
+                for value in (figure.before, figure.after)
+            ),
+            f"newly {figure.verdict_after}" if figure.verdict_moved else figure.verdict_after,
+            "; ".join(figure.because),
+        ]
+        for figure in moved
+    ]
+    after = "after" if is_sealed else "would be"
+    columns = ["", "availability", after, "reliability", after, "target", "because"]
+    return ["", in_words(moved), *text_table(columns, rows)]
+
+
+def in_words(moved: Sequence[Moved]) -> str:
+    """How many sites and groups moved, and which verdicts: "20 sites and 3 groups moved; …"."""
+    numbers = [
+        plural(count, level)
+        for level in (SITE, GROUP)
+        if (count := sum(figure.level == level for figure in moved))
+    ]
+    if not numbers:
+        return "no figure of the month moved"
+    newly = [
+        f"newly {verdict}: {', '.join(names)}"
+        for verdict in (MISSED, MET, NO_DATA)
+        if (
+            names := [
+                " ".join(m.names) for m in moved if m.verdict_moved and m.verdict_after == verdict
+            ]
+        )
+    ]
+    return "; ".join([f"moved: {' and '.join(numbers)}", *(newly or ["no verdict changed"])])
+
+
+def checklist(connection: Connection, report: str, month: Period) -> list[str]:
+    """What to look at before a month is sealed, a line each; empty if nothing is unusual.
+
+    These are days without results, metrics without any status on a whole day, sites that were not
+    known for longer than their target allows, counted downtimes that were announced after they had
+    begun, and candidates, which another seal publishes.
+    """
+    runs = published_runs(connection, report, month)
+    points = []
+    if empty := [run.day for run in runs if not run.results_read]:
+        points.append(f"no results on {in_ranges(empty)}")
+    silent: dict[str, list[date]] = {}
+    for flavour, metric, day in connection.execute(
+        text(_SILENT), {"report": report, **month.bounds}
+    ):
+        if as_day(day) not in empty:
+            silent.setdefault(f"{metric} of {flavour}", []).append(as_day(day))
+    points += [
+        f"{metric}: no status at any site on {in_ranges(on)}" for metric, on in silent.items()
+    ]
+    targets = period_targets(connection, report, month)
+    unknown = [
+        f"{site} ({short(figure.unknown, 1)} %)"
+        for figure in period_figures(connection, report, SITE, month)
+        for (site,) in [figure.names]
+        if figure.unknown is not None and figure.unknown > targets.of_site(site).unknown
+    ]
+    if unknown:
+        points.append(f"not known for too long: {', '.join(unknown)}")
+    late = dict.fromkeys(
+        downtime
+        for run in runs
+        for downtime in run.downtimes
+        if downtime.is_late and run.counts(downtime)
+    )
+    points += [downtime_text(downtime) for downtime in late]
+    waiting = candidates(connection, report, month)
+    if waiting:
+        figures = plural(sum(candidate.figures for candidate in waiting), "figure")
+        days = in_ranges(candidate.day for candidate in waiting)
+        points.append(f"candidates of {days} wait: they change {figures}")
+    return points
