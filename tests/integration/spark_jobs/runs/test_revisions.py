@@ -155,23 +155,6 @@ def test_a_comparison_over_several_seals_has_the_reasons_of_all_of_them(
     assert last["SOUTH"]["because"] == [f"topology changed, {SECOND}"]
 
 
-def test_a_weight_that_changed_is_the_reason_of_a_group_alone(
-    engine: Engine, sam_report: SamReport, sealed: Profile
-) -> None:
-    heavy = (PAIR[0], replace(PAIR[1], weight=9))
-    run(engine, sealed, day_facts(FIRST, members=heavy, topology_digest="other"), SOUTH=HALF)
-    listed = sam_report("seal", "list", "--json").json
-    waiting = sam_report("seal", "show", *OF_MONTH, "--json").json
-    seal(sam_report, "Joe")
-
-    changed = moved(sam_report, 1, 2)
-
-    assert [entry["candidates"][0]["figures_changed"] for entry in listed] == [1]
-    assert [row["group_name"] for row in waiting[0]["moved"]] == ["UK"]
-    assert list(changed) == ["UK"]
-    assert any("weight of SOUTH 3 → 9" in why for why in changed["UK"]["because"])
-
-
 @only_on("sqlite")
 def test_a_seal_that_would_change_nothing_makes_no_revision(
     engine: Engine, sam_report: SamReport, sealed: Profile
