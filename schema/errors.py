@@ -108,6 +108,7 @@ EXTRAS = {
         "defusedxml",
         "prometheus_client",
         "psycopg2",
+        "requests",
         "sqlalchemy",
         "urllib3",
         "yaml",

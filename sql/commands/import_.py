@@ -509,7 +509,7 @@ def import_from_server(
     args: argparse.Namespace, feed: FeedConfig, window: Window | None = None
 ) -> FeedOutcome:
     """Fetch a feed and import it; raises SamError, and then nothing was changed."""
-    # Slow to import, because of urllib3, which files do not need.
+    # Slow to import, and files need neither it nor urllib3.
     from sam_pipeline.sql.imports.download import downloaded
 
     if feed.can_be_forged:

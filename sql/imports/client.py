@@ -1,7 +1,7 @@
 """Fetches one document at a time, within a time and a size for the whole feed.
 
-The library retries temporary failures. It reads nothing from the environment, and adds no
-authorities to our TLS context.
+The library retries temporary failures. It reads nothing from the environment: no `.netrc`, no
+certificates of the library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from time import sleep
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout
+import requests
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import (
     DecodeError,
     HTTPError,
@@ -123,17 +124,13 @@ class FeedClient:
             raise_on_status=False,
         )
         retries.deadline = deadline
-        options: dict[str, Any] = {
-            "ssl_context": tls_context(self._files) if feed.parts.scheme == "https" else None,
-            "retries": retries,
-            "timeout": Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S),
-        }
-        if proxy is None:
-            self._pool = PoolManager(**options)
-        else:
+        context = tls_context(self._files) if feed.parts.scheme == "https" else None
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.mount(f"{feed.parts.scheme}://", _Adapter(retries, context, proxy))
+        if proxy:
             host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-            address = f"http://{host}:{proxy.port}"
-            self._pool = ProxyManager(address, proxy_headers=proxy.headers, **options)
+            self._session.proxies = {feed.parts.scheme: f"http://{host}:{proxy.port}"}
 
     def fetch(
         self, url: str, path: Path, content_types: Sequence[str], known: Validators
@@ -155,26 +152,16 @@ class FeedClient:
                 return self._fetch(url, path, content_types, known)
         except DecodeError as error:
             raise BadInput(f"{url}: is not valid gzip: {error}; {UNCHANGED}") from error
-        except HTTPError as error:
+        except (HTTPError, requests.RequestException) as error:
             raise self._failure(url, error) from error
 
     def _fetch(
         self, url: str, path: Path, content_types: Sequence[str], known: Validators
     ) -> Validators | None:
         with self._response(url, content_types, known) as response:
-            status = response.status
-            if status == HTTPStatus.NOT_MODIFIED and known.headers:
+            _refuse_status(url, response, known)
+            if response.status_code == HTTPStatus.NOT_MODIFIED:
                 return None
-            answer = f"{url}: answered {status} {one_line(response.reason or '', MAX_QUOTED)}"
-            answer = answer.rstrip()
-            if keys := TO_CHECK.get(status):
-                raise FeedRefused(f"{answer}: check {keys}; {UNCHANGED}")
-            if status in TEMPORARY:
-                raise FeedUnavailable(f"{answer}; {UNCHANGED}, try again later")
-            if status >= 400:
-                raise ConfigError([f"{answer}: check the URL"], CONFIG)
-            if status != HTTPStatus.OK:
-                raise BadInput(f"{answer}, not 200; {UNCHANGED}")
             declared = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if declared not in UNSPECIFIC and not declared.endswith(tuple(content_types)):
                 wanted = content_types[0]
@@ -183,7 +170,7 @@ class FeedClient:
                     f" perhaps the page of an error; {UNCHANGED}"
                 )
             with path.open("wb") as file:
-                for data in response.stream(CHUNK_BYTES, decode_content=True):
+                for data in response.raw.stream(CHUNK_BYTES, decode_content=True):
                     if self._deadline.expired:
                         raise TimeoutError
                     self._bytes_left -= len(data)
@@ -197,26 +184,30 @@ class FeedClient:
 
     def _response(
         self, url: str, content_types: Sequence[str], known: Validators
-    ) -> BaseHTTPResponse:
+    ) -> requests.Response:
         """The answer, perhaps after redirects to other pages of the same server.
 
         The library would follow a redirect to another server, and show it our certificate.
         """
         headers = {"Accept": content_types[0], "Accept-Encoding": "gzip", "User-Agent": "sam-db"}
-        headers |= known.headers
         target = url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._pool.request(
-                "GET", target, headers=headers, preload_content=False, redirect=False
-            )
-            location = response.get_redirect_location()
-            if not location:
-                return response
-            response.close()
             try:
-                target = urljoin(target, location)
+                response = self._session.get(
+                    target,
+                    headers={**headers, **known.headers},
+                    stream=True,
+                    allow_redirects=False,
+                    timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                )
+                if not response.is_redirect:
+                    return response
+                response.close()
+                target = urljoin(target, response.headers["Location"])
                 is_same_server = _origin(target) == _origin(url)
-            except ValueError as error:
+            except (requests.ConnectionError, requests.Timeout):
+                raise
+            except ValueError as error:  # the library parses the location as well
                 problem = f"redirects to no valid URL: {one_line(str(error), MAX_QUOTED)}"
                 raise BadInput(f"{url}: {problem}; {UNCHANGED}") from None
             if not is_same_server:
@@ -243,6 +234,47 @@ class FeedClient:
             elif (tunnel := _TUNNEL.search(str(cause))) and self._proxy:
                 problem = f"{self._proxy.refusal(int(tunnel[1]), tunnel[2])}; {UNCHANGED}"
         return FeedUnavailable(f"{url}: {problem}")
+
+
+class _Adapter(HTTPAdapter):
+    """Uses our TLS context, to which the library would add authorities of its own."""
+
+    def __init__(self, retries: Retry, context: ssl.SSLContext | None, proxy: Proxy | None) -> None:
+        self._context, self._proxy = context, proxy
+        super().__init__(max_retries=retries)
+
+    def init_poolmanager(self, *arguments: Any, **keywords: Any) -> None:
+        super().init_poolmanager(*arguments, **keywords, ssl_context=self._context)
+
+    def proxy_manager_for(self, proxy: Any, **keywords: Any) -> Any:
+        return super().proxy_manager_for(proxy, **keywords, ssl_context=self._context)
+
+    def proxy_headers(self, proxy: Any) -> dict[str, str]:
+        return self._proxy.headers if self._proxy else {}
+
+    def build_connection_pool_key_attributes(
+        self, request: Any, verify: Any, cert: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return host, {}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Nothing to do: the context verifies."""
+
+
+def _refuse_status(url: str, response: requests.Response, known: Validators) -> None:
+    """Raise unless the answer is the document, or 304 for the known one."""
+    status = response.status_code
+    answer = f"{url}: answered {status} {one_line(response.reason or '', MAX_QUOTED)}".rstrip()
+    if status == HTTPStatus.OK or (status == HTTPStatus.NOT_MODIFIED and known.headers):
+        return
+    if keys := TO_CHECK.get(status):
+        raise FeedRefused(f"{answer}: check {keys}; {UNCHANGED}")
+    if status in TEMPORARY:
+        raise FeedUnavailable(f"{answer}; {UNCHANGED}, try again later")
+    if status >= 400:
+        raise ConfigError([f"{answer}: check the URL"], CONFIG)
+    raise BadInput(f"{answer}, not 200; {UNCHANGED}")
 
 
 def _origin(url: str) -> tuple[str | None, str | None, int | None]:

@@ -79,8 +79,8 @@ sql.archive: $SQL sql.database sql.loading sql.topology | sqlalchemy psycopg2 nu
   pyarrow boto3 botocore
 sql.checks: $SQL sql.database sql.loading | sqlalchemy alembic
 sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
-# Only what fetches a feed loads urllib3.
-sql.imports.client: $SQL sql.imports.feed_config | urllib3
+# Only what fetches a feed loads requests.
+sql.imports.client: $SQL sql.imports.feed_config | requests urllib3
 sql.imports.download: $SQL sql.imports sql.imports.formats sql.topology
 sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml yaml
 sql.commands: $SQL sql.database sql.loading sql.topology sql.removal sql.checks
