@@ -205,7 +205,7 @@ def _proxy(feed: FeedConfig, environ: Mapping[str, str]) -> Proxy | None:
 
 def documents_of(feed: FeedConfig, window: Window) -> Iterator[Document]:
     """The documents to fetch; downtimes are those that overlap the window."""
-    for name in feed.contents:
+    for name in feed.wanted:
         if feed.kind == GOCDB:
             yield from _of_gocdb(feed, name, window)
             continue

@@ -38,7 +38,7 @@ CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
 MIB = 1024 * 1024
 
 
-def _check_read(names: tuple[str, ...]) -> str | None:
+def _check_contents(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in KINDS[GOCDB]]
     return f"{', '.join(unknown)}: expected {', '.join(KINDS[GOCDB])}" if unknown else None
 
@@ -67,8 +67,8 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
         " document",
         problem_of_url,
     )
-    read: tuple[str, ...] = config_key(
-        "what to read: `endpoints`, `groups`, `downtimes`; by default everything", _check_read, ()
+    contents: tuple[str, ...] = config_key(
+        "what to import: `endpoints`, `groups`, `downtimes`; by default all", _check_contents, ()
     )
     site_group: str = config_key(
         'a VO feed: the type of the groups that are its sites, as `"CMS_Site"`; by default the grid'
@@ -93,13 +93,13 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
         return self.parts.scheme == "http" and not is_loopback(self.parts.hostname or "")
 
     @property
-    def contents(self) -> tuple[str, ...]:
-        """What to read."""
+    def wanted(self) -> tuple[str, ...]:
+        """The contents to import."""
         everything = KINDS[self.kind]
         if self.kind == CRIC and not self.tls_files.certificate_file:
             # CRIC answers this query only if it knows who asks.
             everything = tuple(name for name in everything if name != "downtimes")
-        return self.read or everything
+        return self.contents or everything
 
     @property
     def tls_files(self) -> TlsFiles:
@@ -115,13 +115,13 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
 
     def problems(self) -> Iterator[str]:
         """Problems of values that are valid by themselves."""
-        for name in self.read:
+        for name in self.contents:
             if name not in KINDS[self.kind]:
-                yield f"read: {self.kind} has no {name}"
+                yield f"contents: {self.kind} has no {name}"
         if self.scope and "scope" in parse_qs(self.parts.query, keep_blank_values=True):
             yield "scope is in the url as well"
-        if self.facts and self.kind == GOCDB and "groups" not in self.contents:
-            yield f"{self.facts[0]} needs the list of sites: add groups to read"
+        if self.facts and self.kind == GOCDB and "groups" not in self.wanted:
+            yield f"{self.facts[0]} needs the list of sites: add groups to contents"
         if self.site_group and self.kind != VO_FEED:
             yield f"site_group: {self.kind} has none"
         if self.key_file and not self.certificate_file:

@@ -13,9 +13,19 @@ import pytest
 from deploy.manual.parsers import parser_of
 from docs.tables import DOCS, TABLES, generated, named
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.tables import SubscriptionConfig
+from sam_pipeline.consumer.settings.tables import (
+    BrokerConfig,
+    DoorConfig,
+    SilenceConfig,
+    SubscriptionConfig,
+)
 from sam_pipeline.publisher.settings import BrokerTable, CopyTable, PublisherConfig
 from sam_pipeline.schema.program.help import subparsers
+from sam_pipeline.spark_jobs.config import ReportConfig
+from sam_pipeline.sql.archive.config import ArchiveConfig
+from sam_pipeline.sql.database.config import DatabaseConfig
+from sam_pipeline.sql.imports.feed_config import FeedConfig
+from sam_pipeline.sql.removal.prune import PruneConfig
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.glob("*.md"))
@@ -109,9 +119,17 @@ def test_the_example_for_production_shows_every_key_and_no_other() -> None:
     for settings, tables, absent in (
         (ConsumerConfig, [consumer], set()),
         (SubscriptionConfig, consumer["subscription"], set()),
+        (BrokerConfig, consumer["broker"], set()),
+        (SilenceConfig, consumer["silence"], set()),
+        (DoorConfig, [consumer["door"]], set()),
         (PublisherConfig, [publisher], set()),
         (BrokerTable, publisher["broker"], set()),
         (CopyTable, publisher["copy"], {"broker"}),
+        (DatabaseConfig, [example["database"]], set()),
+        (ReportConfig, [example["report"]], set()),
+        (FeedConfig, example["import"]["feed"], set()),
+        (PruneConfig, [example["prune"]], set()),
+        (ArchiveConfig, [example["archive"]], set()),
     ):
         keys = {key.name for key in settings.KEYS.values()} - absent
         assert {key for table in tables for key in table} == keys

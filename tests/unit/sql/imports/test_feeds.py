@@ -56,11 +56,11 @@ def load(tmp_path: Path) -> Any:
         ('kind = "gocdb"\nurl = "ftp://x"\n', "is not the URL of a server"),
         ('kind = "gocdb"\nurl = "https://jane@x"\n', "must not contain a login"),
         (GOCDB + "urll = 1\n", "unknown key urll (did you mean url"),
-        (GOCDB + 'read = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
-        (GOCDB.replace("gocdb", "osg", 1) + 'read = ["groups"]\n', "osg has no groups"),
+        (GOCDB + 'contents = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
+        (GOCDB.replace("gocdb", "osg", 1) + 'contents = ["groups"]\n', "osg has no groups"),
         (GOCDB + 'timeout = "0s"\n', "expected more than 0s"),
         (GOCDB + 'flavours = { webdav = "" }\n', "'webdav': expected a name and a flavour"),
-        (GOCDB + 'read = ["endpoints"]\nscope = ["EGI"]\n', "scope needs the list of sites"),
+        (GOCDB + 'contents = ["endpoints"]\nscope = ["EGI"]\n', "scope needs the list of sites"),
         (GOCDB.replace('pi"', 'pi?scope="') + 'scope = ["EGI"]\n', "scope is in the url as well"),
         (GOCDB + 'ca_file = "/nowhere"\n', "/nowhere: no such file"),
         (GOCDB + 'proxy = "http://u:p@x"\n', "use proxy_password_file"),
@@ -138,7 +138,7 @@ def urls(kind: str, url: str, **settings: Any) -> list[str]:
 
 
 def test_documents_depend_on_certificate_and_kind(tmp_path: Path) -> None:
-    settings = {"certificate_file": tmp_path, "read": ("groups",)}
+    settings = {"certificate_file": tmp_path, "contents": ("groups",)}
     cric, vo = "https://cric.example.org", "https://vo.example.org/feed.xml?v=1"
     days = "windowstart=2026-11-01&windowend=2026-12-01"
 
@@ -158,7 +158,7 @@ def test_documents_depend_on_certificate_and_kind(tmp_path: Path) -> None:
 def test_gocdb_is_asked_for_the_sites_that_only_it_can_choose(tmp_path: Path) -> None:
     conditions = {"certification": ("Certified", "Candidate"), "infrastructure": ("Production",)}
     scope = "scope=EGI%2Cwlcg&scope_match=any"
-    groups = {"read": ("groups",), "scope": ("EGI", "wlcg"), **conditions}
+    groups = {"contents": ("groups",), "scope": ("EGI", "wlcg"), **conditions}
     public = FeedConfig(kind="gocdb", url=URL, **groups)
     protected = FeedConfig(kind="gocdb", url=URL, **groups, certificate_file=tmp_path)
 
