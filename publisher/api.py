@@ -35,11 +35,15 @@ from sam_pipeline.publisher.delivery.outgoing import (
     script_origin,
     signer_of,
 )
-from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
+from sam_pipeline.publisher.delivery.publication import (
+    Courier,
+    MessageBatch,
+    NoBrokerTookIt,
+    Publication,
+)
 from sam_pipeline.publisher.probe.values import record_of_values, this_host
 from sam_pipeline.publisher.settings import PublisherConfig, load_config
-from sam_pipeline.publisher.spool.bounded import BoundedSpool
-from sam_pipeline.schema.errors import ConfigError, SpoolError
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import MAX_BYTES, MAX_RECORDS, Message, new_message
@@ -207,18 +211,16 @@ class Publisher:
         messages = self._waiting.messages
         if not messages:
             return
+        loss = None
         try:
-            publication = self._courier.deliver(messages, deadline)
+            self.last = self._courier.deliver(messages, deadline)
         except NoBrokerTookIt as error:
-            self._delivered(error.publication)
-            raise
-        self._delivered(publication)
-
-    def _delivered(self, publication: Publication) -> None:
-        self._waiting.messages.clear()
-        self.last = publication
-        self.published += len(publication.receipts)
-        self.spooled += len(publication.spooled)
+            loss, self.last = error, error.publication
+        messages.clear()
+        self.published += len(self.last.receipts)
+        self.spooled += len(self.last.spooled)
+        if loss:
+            raise loss
 
     def _check_usable(self) -> None:
         if os.getpid() != self._waiting.process:
@@ -280,21 +282,23 @@ class _Waiting:
 
 def _rescue(messages: Sequence[Message], config: PublisherConfig) -> None:
     """Store the messages in the spool of the section or of a copy, and warn of that."""
-    sizes = [message.record_count or 1 for message in messages]
-    stored, problem = 0, "the spool is off"
+    batch = MessageBatch(messages)
+    problem: Exception | None = None
     try:
-        if config.spool is not None:
-            spool = BoundedSpool(config.spool, config.spool_limits, config.shares_spool)
-            for _ in spool.add_all([outgoing(message, config) for message in messages]):
-                stored += 1
-    except (SpoolError, ConfigError) as error:
-        problem = str(error)
+        batch = MessageBatch([outgoing(message, config) for message in messages])
+        problem = batch.spool(config)
+    except ConfigError as error:
+        problem = error
+    lost, stored = (
+        sum(message.record_count or 1 for message in some)
+        for some in (batch.missing.values(), batch.spooled)
+    )
     dropped, advice = "a Publisher was dropped, not closed", "use `with`, or call close()"
     if config.copy_name:
         dropped = f"copy {config.copy_name}: {dropped}"
-    if stored < len(sizes):
+    if lost:
         text = "%s: %s of its %s records are lost: %s; %s"
-        logger.warning(text, dropped, sum(sizes[stored:]), sum(sizes), problem, advice)
-    elif sizes:
-        spooled = plural(sum(sizes), "record")
+        logger.warning(text, dropped, lost, lost + stored, problem or "the spool is off", advice)
+    elif stored:
+        spooled = plural(stored, "record")
         logger.warning("%s: spooled its %s in %s; %s", dropped, spooled, config.spool, advice)

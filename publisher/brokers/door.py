@@ -141,7 +141,12 @@ class Door(HttpTransport):
         again: list[Line] = []
         reason = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
         for line, text in zip(batch, outcomes):
-            outcome = _parsed(text)
+            try:
+                outcome = json.loads(text)
+            except (ValueError, RecursionError):
+                outcome = None
+            if not isinstance(outcome, dict):
+                outcome = {"detail": "its answer is not a JSON object"}
             status = outcome.get("status")
             if status in (200, 202) and outcome.get("messageId") == line.message_id:
                 self.stored_in = str(outcome.get("stored") or "database")
@@ -173,14 +178,6 @@ def _request(lines: Sequence[bytes], compressed: bool = False) -> HttpRequest:
     packer = zlib.compressobj(FASTEST, wbits=GZIP)
     packed = packer.compress(body) + packer.flush()
     return HttpRequest("POST", PATH, {**LINES, "Content-Encoding": "gzip"}, packed)
-
-
-def _parsed(text: bytes) -> Mapping[str, Any]:
-    try:
-        outcome = json.loads(text)
-    except (ValueError, RecursionError):
-        outcome = None
-    return outcome if isinstance(outcome, dict) else {"detail": "its answer is not a JSON object"}
 
 
 def _problem(outcome: Mapping[str, Any]) -> str:

@@ -235,12 +235,6 @@ def preview(request: HttpRequest, target: Target, headers: Iterable[str]) -> byt
     return encoded(request, broker, shown, proxy is not None) + b"\n"
 
 
-def login_headers(target: Target) -> dict[str, str]:
-    """The login as an HTTP header; the password is read at each call."""
-    user, password = usable(target, target.login)
-    return {} if user is None else {"Authorization": basic_login(user, password)}
-
-
 def _reason_of(error: Exception, channel: Channel) -> str:
     """Why the answer is missing or incomplete."""
     reason = one_line(error_text(error), MAX_QUOTED)
@@ -305,8 +299,9 @@ class HttpTransport(Transport):
 
     @classmethod
     def secrets(cls, target: Target) -> dict[str, str]:
-        """The headers by which the broker knows us; raises BrokerUnavailable."""
-        return login_headers(target)
+        """The headers by which the broker knows us, read at each call; raises BrokerUnavailable."""
+        user, password = usable(target, target.login)
+        return {} if user is None else {"Authorization": basic_login(user, password)}
 
     @classmethod
     def secrets_shown(cls, target: Target) -> Iterable[str]:

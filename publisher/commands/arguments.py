@@ -36,13 +36,9 @@ def add_record_options(parser: argparse.ArgumentParser, with_uri: bool = True) -
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
     """The brokers, and the time limit."""
     group = parser.add_argument_group("broker options")
-    group.add_argument(
-        "--broker",
-        dest="brokers",
-        action="append",
-        type=broker_argument,
-        metavar="URL",
-        help="publish to this broker, such as stomp+ssl://HOST, sam+https://HOST or spool:///PATH; "
+    add_broker(
+        group,
+        "publish to this broker, such as stomp+ssl://HOST, sam+https://HOST or spool:///PATH; "
         "each one is tried after those before it",
     )
     group.add_argument(
@@ -51,6 +47,17 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         type=seconds_argument,
         metavar="S",
         help="time limit in seconds for publishing, or for each batch of a drain (default: 10)",
+    )
+
+
+def add_broker(group: argparse._ArgumentGroup, text: str) -> None:
+    group.add_argument(
+        "--broker",
+        dest="brokers",
+        action="append",
+        type=broker_argument,
+        metavar="URL",
+        help=text,
     )
 
 

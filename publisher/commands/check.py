@@ -6,12 +6,12 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from sam_pipeline.publisher.brokers.tokens import (
     configured_token,
@@ -44,7 +44,6 @@ from sam_pipeline.schema.net.broker import (
     problem_of_target,
 )
 from sam_pipeline.schema.net.certificate import (
-    CertificateFinding,
     examine_certificates,
     first_certificate,
     is_proxy,
@@ -192,11 +191,7 @@ def find_problems(keys: ConfigKeys) -> Iterator[str]:
                 for problem in error.problems:
                     path = next((path for path in paths if problem.startswith(f"{path}:")), None)
                     yield f"{keys.origin_of_file(path, target)}: {problem}"
-    yield from dict.fromkeys(
-        f"{origin}: {certificate.text}"
-        for origin, certificate in _examined_certificates(keys)
-        if certificate.is_problem
-    )
+    yield from _certificate_texts(keys, problems=True)
     for target in config.targets:
         yield from _problems_at(target, keys)
     if config.spool is not None:
@@ -243,17 +238,10 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
         origin = keys.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
     if config.spool is not None:
-        for note in (
-            unusable_quarantine(config.spool),
-            shared_by_half(config.spool, config.shares_spool),
-        ):
-            if note:
-                yield f"{keys.origin('spool')}: {note}"
-    yield from dict.fromkeys(
-        f"{origin}: {certificate.text}"
-        for origin, certificate in _examined_certificates(keys)
-        if not certificate.is_problem
-    )
+        halves = shared_by_half(config.spool, config.shares_spool)
+        for problem in filter(None, (unusable_quarantine(config.spool), halves)):
+            yield f"{keys.origin('spool')}: {problem}"
+    yield from _certificate_texts(keys, problems=False)
     proxies = set()
     for target in config.targets:
         broker = target.broker
@@ -350,34 +338,35 @@ class ConfigKeys(NamedTuple):
 
 def secrets_set(config: PublisherConfig) -> dict[str, bool]:
     """Which secrets are set; a secret in a file that can't be used counts as unset."""
-    password = secret_of(config.SECTION, "password", config.password_file)
-    token = secret_of(config.SECTION, "token", config.token_file)
-    proxy_password = secret_of(config.SECTION, "proxy_password", config.proxy_password_file)
-    readers: dict[str, Callable[[], object]] = {
-        "password": password.read,
-        "token": lambda: configured_token(token) or discovered_token(os.environ),
-        "proxy password": proxy_password.read,
-    }
-    is_set = dict.fromkeys(readers, False)
-    for name, read in readers.items():
+    is_set = {}
+    for name in config.SECRETS:
+        secret = secret_of(config.SECTION, name, getattr(config, f"{name}_file"))
+        text = None
         with suppress(ConfigError):
-            is_set[name] = bool(read())
+            text = configured_token(secret) if name == "token" else secret.read()
+            if name == "token" and not text:
+                text = discovered_token(os.environ)
+        is_set[name.replace("_", " ")] = bool(text)
     return is_set
 
 
-def _examined_certificates(keys: ConfigKeys) -> Iterator[tuple[str, CertificateFinding]]:
-    """The findings about the dates of all certificates, with the key that names the file."""
+def _certificate_texts(keys: ConfigKeys, problems: bool) -> Iterable[str]:
+    """The problems or the notes about the dates of all certificates, with the key of the file."""
     config, now = keys.config, datetime.now(timezone.utc)
-    ours = {config.ca_file: "ca_file", config.crl_file: "crl_file"}
-    for found in examine_certificates(
-        config.certificate_file, config.ca_file, config.crl_file, now
-    ):
-        yield keys.origin(ours.get(found.path, "certificate_file")), found
+    files = {config.ca_file: "ca_file", config.crl_file: "crl_file"}
+    found = [
+        (keys.origin(files.get(one.path, "certificate_file")), one)
+        for one in examine_certificates(
+            config.certificate_file, config.ca_file, config.crl_file, now
+        )
+    ]
     for table in config.broker:
         ca, own, crl = table.ca_file, table.certificate_file, table.crl_file
         target = Target(table.broker, tls_files=TlsFiles(ca, own, crl_file=crl))
-        for found in examine_certificates(own, ca, crl, now):
-            yield keys.origin_of_file(found.path, target), found
+        for one in examine_certificates(own, ca, crl, now):
+            found.append((keys.origin_of_file(one.path, target), one))
+    texts = (f"{origin}: {one.text}" for origin, one in found if one.is_problem == problems)
+    return dict.fromkeys(texts)
 
 
 def check_message(config: PublisherConfig, target: Target) -> Message:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
-from sam_pipeline.publisher.commands.arguments import broker_argument, config_of, seconds_argument
+from sam_pipeline.publisher.commands.arguments import add_broker, config_of, seconds_argument
 from sam_pipeline.publisher.errors import LoadTestFailed, PublishUsage
 from sam_pipeline.publisher.load_test.conduct import StopSignal, run_cell
 from sam_pipeline.publisher.load_test.figures import (
@@ -79,68 +79,11 @@ one of them slow for a while, 1 kB
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(handler=handle)
+    parser.set_defaults(handler=handle, kinds=[], persistence=[])
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    what = parser.add_argument_group("what to measure")
-    what.add_argument(
-        "--scenario",
-        dest="scenarios",
-        action="append",
-        choices=[MATRIX, *SCENARIOS],
-        metavar="NAME",
-        help=f"measure this scenario: {', '.join([MATRIX, *SCENARIOS])} (default: {MATRIX})",
-    )
-    lists = {
-        "producers": (PRODUCERS, number_argument, "numbers of producers in the matrix"),
-        "consumers": (CONSUMERS, number_argument, "numbers of consumers in the matrix"),
-        "sizes": (SIZES, size_argument, "payloads in the matrix, in bytes; 10k is 10000"),
-    }
-    for name, (default, convert, text) in lists.items():
-        shown = ",".join(map(str, default))
-        what.add_argument(
-            f"--{name}",
-            type=list_argument(convert),
-            metavar="N,…",
-            default=default,
-            help=f"{text} (default: {shown})",
-        )
-    both = "with both of them, measure both"
-    flags = {
-        "--topic": ("kinds", KINDS[0], "each consumer gets each message (default)"),
-        "--queue": ("kinds", KINDS[1], f"the consumers share the messages; {both}"),
-        "--persistent": ("persistence", True, "the broker stores the messages (default)"),
-        "--no-persistent": ("persistence", False, f"it need not store them; {both}"),
-    }
-    for flag, (dest, value, text) in flags.items():
-        what.add_argument(
-            flag, dest=dest, action="append_const", const=value, default=[], help=text
-        )
-    bounds = parser.add_argument_group("bounds of each cell")
-    bounds.add_argument(
-        "--messages", type=whole_number(), metavar="N", help="send at most N (default: 10000)"
-    )
-    bounds.add_argument(
-        "--seconds",
-        type=seconds_argument,
-        metavar="S",
-        help="send for at most S seconds (default: 5; scenarios: 30)",
-    )
-    bounds.add_argument(
-        "--rate",
-        type=rate_argument,
-        metavar="N",
-        help="all producers together send N messages/s (default: as many as the broker confirms; "
-        "collector and flow-control: 2000)",
-    )
+    add_cell_options(parser)
     where = parser.add_argument_group("where")
-    where.add_argument(
-        "--broker",
-        dest="brokers",
-        action="append",
-        type=broker_argument,
-        metavar="URL",
-        help="test this broker, such as stomp://localhost:61613",
-    )
+    add_broker(where, "test this broker, such as stomp://localhost:61613")
     where.add_argument(
         OPTION,
         dest="confirmed",
@@ -171,6 +114,60 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--dry-run", action="store_true", help="print the cells and the bounds, and exit"
+    )
+
+
+def add_cell_options(parser: argparse.ArgumentParser) -> None:
+    """The cells, and the bounds of each."""
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "--scenario",
+        dest="scenarios",
+        action="append",
+        choices=[MATRIX, *SCENARIOS],
+        metavar="NAME",
+        help=f"measure this scenario: {', '.join([MATRIX, *SCENARIOS])} (default: {MATRIX})",
+    )
+    clients = whole_number(1, MOST_CLIENTS)
+    lists = {
+        "producers": (PRODUCERS, clients, "numbers of producers in the matrix"),
+        "consumers": (CONSUMERS, clients, "numbers of consumers in the matrix"),
+        "sizes": (SIZES, size_argument, "payloads in the matrix, in bytes; 10k is 10000"),
+    }
+    for name, (default, convert, text) in lists.items():
+        shown = ",".join(map(str, default))
+        what.add_argument(
+            f"--{name}",
+            type=list_argument(convert),
+            metavar="N,…",
+            default=default,
+            help=f"{text} (default: {shown})",
+        )
+    both = "with both of them, measure both"
+    flags = {
+        "--topic": ("kinds", KINDS[0], "each consumer gets each message (default)"),
+        "--queue": ("kinds", KINDS[1], f"the consumers share the messages; {both}"),
+        "--persistent": ("persistence", True, "the broker stores the messages (default)"),
+        "--no-persistent": ("persistence", False, f"it need not store them; {both}"),
+    }
+    for flag, (dest, value, text) in flags.items():
+        what.add_argument(flag, dest=dest, action="append_const", const=value, help=text)
+    bounds = parser.add_argument_group("bounds of each cell")
+    bounds.add_argument(
+        "--messages", type=whole_number(), metavar="N", help="send at most N (default: 10000)"
+    )
+    bounds.add_argument(
+        "--seconds",
+        type=seconds_argument,
+        metavar="S",
+        help="send for at most S seconds (default: 5; scenarios: 30)",
+    )
+    bounds.add_argument(
+        "--rate",
+        type=whole_number(1, MOST_PER_S),
+        metavar="N",
+        help="all producers together send N messages/s (default: as many as the broker confirms; "
+        "collector and flow-control: 2000)",
     )
 
 
@@ -216,7 +213,9 @@ def handle(args: argparse.Namespace) -> int:
     lost = sum(document["lost"] for document in documents)
     if lost:
         print_lines(f"sam-publish: error: the broker lost {plural(lost, 'message')}", file=notes)
-    return stop.exit_code or (BAD_DATA if lost else OK)
+    if stop.received:
+        return 128 + stop.received  # as shells report a signal
+    return BAD_DATA if lost else OK
 
 
 def measure(
@@ -294,10 +293,6 @@ def list_argument(convert: Callable[[str], int]) -> Callable[[str], tuple[int, .
         return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
 
     return numbers
-
-
-number_argument = whole_number(1, MOST_CLIENTS)
-rate_argument = whole_number(1, MOST_PER_S)
 
 
 def size_argument(text: str) -> int:

@@ -79,7 +79,11 @@ def publish_and_report(
             if report.losses and not config.copy:
                 break
     terminated = termination is not None and termination.received
-    code = exit_code(report, refused, terminated)
+    code = BAD_DATA if refused or report.rejected else OK
+    if terminated:
+        code = TERMINATED
+    elif config.require_broker and any(report.spooled.values()):
+        code = TRY_LATER
     if (report.spooled[""] or report.losses) and not config.targets and args.verbosity >= 0:
         # Not logged, since `import logging` is slow.
         print_lines(f"{PROGRAM}: warning: {advice_without_brokers(args.config)}", file=sys.stderr)
@@ -118,33 +122,22 @@ def deliver(messages: Iterable[Message], courier: Courier, report: Report) -> No
         report.drained += courier.drain(Deadline.after(config.timeout_s - elapsed_s))
 
 
-def exit_code(report: Report, refused: Sequence[RefusedRecord], terminated: bool) -> int:
-    """The exit code of a command that lost no message."""
-    if terminated:
-        return TERMINATED
-    if report.config.require_broker and any(report.spooled.values()):
-        return TRY_LATER
-    return BAD_DATA if refused or report.rejected else OK
-
-
 def print_previews(messages: Iterable[Message], config: PublisherConfig, output: TextIO) -> None:
-    """Print exactly the bytes that would be sent; a terminal gets control characters escaped."""
+    """Print exactly the bytes that the first broker, and the first one of each copy, would get.
+
+    A terminal gets control characters escaped.
+    """
     for message in messages:
-        for preview in previews(message, config):
+        for one in (config, *config.copies):
+            own = messages_of_copy([message], config, one)[0] if one.copy_name else message
+            target = one.targets[0] if one.targets else one.spool_target
+            (sent,) = addressed_to(target, [outgoing(own, one)], one)
+            preview = kind_of(target.broker).preview(target, sent)
             if output.isatty():
                 text = preview.decode(errors="backslashreplace")
                 print_lines(*text.removesuffix("\n").split("\n"), file=output)
             else:
                 print_text(preview, output)
-
-
-def previews(message: Message, config: PublisherConfig) -> Iterator[bytes]:
-    """The message as the first broker would get it, then as the first one of each copy would."""
-    for one in (config, *config.copies):
-        own = messages_of_copy([message], config, one)[0] if one.copy_name else message
-        target = one.targets[0] if one.targets else one.spool_target
-        (sent,) = addressed_to(target, [outgoing(own, one)], one)
-        yield kind_of(target.broker).preview(target, sent)
 
 
 class Report:

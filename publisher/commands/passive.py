@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
@@ -39,7 +40,7 @@ from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import advice_without_brokers
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import Message, body_size, chunks, pack
+from sam_pipeline.schema.messages.message import Message, body_size, chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import OK, print_done, print_lines, text_argument
 from sam_pipeline.schema.program.systemd import Notifier
@@ -116,12 +117,11 @@ def handle(args: argparse.Namespace) -> int:
     config = config_of(args)
     if args.fifo and args.json:
         raise PublishUsage("--json prints one document at the end of the input: not with --fifo")
+    clock = partial(datetime.now, timezone.utc)
     require_set_clock(clock())
     headers = headers_of(args, config)
 
-    def fit(record: Record) -> Record:
-        return fitted_record(record, config, headers)
-
+    fit = partial(fitted_record, config=config, headers=headers)
     flavour = args.service_flavour or config.record.get("flavour") or SERVICE_FLAVOUR
     naming = Naming(flavour, args.metric_prefix)
     shared = record_of(args)
@@ -144,9 +144,7 @@ def handle(args: argparse.Namespace) -> int:
             refused.append(record)
 
     def messages(found: Iterable[Found]) -> Iterator[Iterator[Message]]:
-        """The messages up to each pause."""
-        for records in bursts(found, report):
-            yield pack(records, config.message_class, headers=headers)
+        return bursts(found, report, config.message_class, headers)
 
     with Termination() as termination:
         patience = PipePatience(args.flush_s, termination.descriptor)
@@ -210,10 +208,6 @@ def summary(counts: Counter[str]) -> str:
     names = ("published", "spooled", "refused")
     parts = ", ".join(f"{counts[name]} {name}" for name in names)
     return f"{plural(sum(counts.values()), 'result')}: {parts}"
-
-
-def clock() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def mode_argument(text: str) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -29,7 +30,7 @@ from sam_pipeline.publisher.probe.input import (
     read_sources,
 )
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
+from sam_pipeline.schema.messages.message import MAX_RECORDS
 from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
 from sam_pipeline.schema.records.input_file import PipePatience
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import argparse
 
     from sam_pipeline.schema.messages.message import Message
-    from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\
 Publish records from files or standard input: text (`key: value` lines, each record ended by EOT)
@@ -84,20 +84,14 @@ def handle(args: argparse.Namespace) -> int:
     headers = headers_of(args, config)
     refused: list[RefusedRecord] = []
 
-    def now() -> datetime:
-        return datetime.now(timezone.utc)
-
     def messages(patience: PipePatience) -> Iterator[Iterator[Message]]:
-        """The messages up to each pause."""
+        now = partial(datetime.now, timezone.utc)
         if built_in(config.message_class) is METRIC_OUTPUT:
             require_set_clock(now())
-        max_records = 1 if args.one_per_message else MAX_RECORDS
+        fit = partial(fitted_record, config=config, headers=headers)
         found = read_files(args.files, config.message_class, now, fit, patience, config.completed)
-        for records in bursts(found, report):
-            yield pack(records, config.message_class, max_records, headers=headers)
-
-    def fit(record: Record) -> Record:
-        return fitted_record(record, config, headers)
+        max_records = 1 if args.one_per_message else MAX_RECORDS
+        return bursts(found, report, config.message_class, headers, max_records)
 
     def raw_messages() -> Iterator[Message]:
         for block in read_sources(args.files):

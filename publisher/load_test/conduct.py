@@ -40,10 +40,6 @@ from sam_pipeline.publisher.load_test.workers import (
     receive,
     send,
 )
-from sam_pipeline.schema.program.command import INTERRUPTED as INTERRUPTED_CODE
-from sam_pipeline.schema.program.command import OK, TERMINATED
-
-EXIT_CODES = {None: OK, signal.SIGINT: INTERRUPTED_CODE, signal.SIGTERM: TERMINATED}
 
 
 class StopSignal:
@@ -55,10 +51,6 @@ class StopSignal:
     def __init__(self) -> None:
         self.received: Optional[signal.Signals] = None
         self.descriptor, self._end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    @property
-    def exit_code(self) -> int:
-        return EXIT_CODES[self.received]
 
     def __enter__(self) -> StopSignal:
         numbers = (signal.SIGINT, signal.SIGTERM)

@@ -15,9 +15,11 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import (
     CLASS,
     MAX_BYTES,
+    MAX_RECORDS,
     MESSAGE_ID,
     Message,
     new_message_id,
+    pack,
 )
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
 from sam_pipeline.schema.records.input_file import (
@@ -116,9 +118,13 @@ def read_files(
 
 
 def bursts(
-    found: Iterable[Found], report: Callable[[RefusedRecord], object]
-) -> Iterator[Iterator[Record]]:
-    """The records up to each pause; those that are refused are reported instead."""
+    found: Iterable[Found],
+    report: Callable[[RefusedRecord], object],
+    message_class: str,
+    headers: Mapping[str, str],
+    max_records: int = MAX_RECORDS,
+) -> Iterator[Iterator[Message]]:
+    """The messages up to each pause; records that are refused are reported instead."""
 
     def accepted(items: Iterable[Found]) -> Iterator[Record]:
         for item in items:
@@ -131,7 +137,8 @@ def bursts(
 
     remaining = iter(found)
     for first in remaining:
-        yield accepted(chain([first], remaining))
+        records = accepted(chain([first], remaining))
+        yield pack(records, message_class, max_records, headers=headers)
 
 
 def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]:

@@ -15,7 +15,7 @@ from sam_pipeline.publisher.brokers.door import MAX_BATCH, MAX_BATCH_BYTES, Door
 from sam_pipeline.publisher.brokers.http import (
     HttpRequest,
     HttpSession,
-    login_headers,
+    HttpTransport,
     preview,
 )
 from sam_pipeline.publisher.brokers.tokens import door_token
@@ -56,7 +56,7 @@ def session_with(server: HttpStandIn, user: str = "") -> Iterator[HttpSession]:
     login = f"{user}@" if user else ""
     broker = parse_broker(f"activemq-rest+http://{login}{HOST}:{server.port}/api/message")
     target = Target(broker, HOST, user=broker.user)
-    with closing(HttpSession(target, soon(), login_headers(target))) as session:
+    with closing(HttpSession(target, soon(), HttpTransport.secrets(target))) as session:
         yield session
 
 
