@@ -125,6 +125,8 @@ def run_show(args: argparse.Namespace) -> int:
                     connection, report, args.level, period, args.site, revision
                 )
                 targets = period_targets(connection, report, period, revision=revision)
+                if table_format(args) == "table":
+                    figures = sorted(figures, key=lambda of: _worst_first(of, args.level, targets))
                 named = revision or sealed_as(connection, report, period)
                 tables.append(FigureTable(*about, figures, targets, named))
                 continue
@@ -142,6 +144,13 @@ def run_show(args: argparse.Namespace) -> int:
             if missing := days_not_computed(table.runs, period):
                 logger.warning("%s: not computed: %s", table.report, missing)
     return print_tables(args, tables)
+
+
+def _worst_first(
+    figure: Figure, level: str, targets: PeriodTargets
+) -> tuple[bool, Fraction, Names]:
+    misses = figure.misses(targets.of(level, figure.names))
+    return not misses, figure.availability or Fraction(0), figure.names
 
 
 def _known(figure: Figure) -> Row:
@@ -287,11 +296,16 @@ class MonthTable(ReportTable):
 
     @cached_property
     def _ends_of_bad_rows(self) -> Collection[tuple[Names, date]]:
-        """The months that are bad like those before them, with the site or group."""
+        """The months that are bad like those before them, with the site or group.
+
+        EGI's rule is about whole months: one that is not over yet is not bad.
+        """
+        closed = max((run.day for run in self.runs if run.until is None), default=date.min)
         bad = {
             (month.figure.names, month.month)
             for month in self.months
-            if is_bad(month.figure, self.targets[month.month].of(self.level, month.figure.names))
+            if month_of(month.month).last <= closed
+            and is_bad(month.figure, self.targets[month.month].of(self.level, month.figure.names))
         }
         return {
             (names, month)
@@ -305,8 +319,9 @@ def _verdict(figure: Figure, of_targets: str) -> str:
 
 
 def _change(name: str, value: Fraction | None, before: Fraction | None) -> TableCell:
-    """The difference of two figures as they are stored, so that printed columns add up."""
+    """The difference of two figures as a file or the table has them, so that columns add up."""
     now, then = rounded(value), rounded(before)
-    change: Decimal | None = None if now is None or then is None else now - then
-    text = NO_FIGURE if change is None else f"{change:+.2f}"
-    return TableCell(f"{name}_change", change, "change", text)
+    if now is None or then is None:
+        return TableCell(f"{name}_change", None, "change", NO_FIGURE)
+    shown = Decimal(short(now)) - Decimal(short(then))
+    return TableCell(f"{name}_change", now - then, "change", f"{shown:+}")

@@ -44,6 +44,24 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
         ],
         "failures": costly.failures,
         "failures_without_effect": without_effect.failures,
+        **_announced_json(site_day),
+        "ignored_results": list(map(_ignored_json, site_day.ignored)),
+    }
+
+
+def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
+    """The causes of the failures that cost availability, of the others, and what was announced."""
+    costly, without_effect = causes_by_effect(selection.failures(site_day))
+    return {
+        **about_json(site_day),
+        "causes": list(map(_cause_json, costly.causes)),
+        "causes_without_effect": list(map(_cause_json, without_effect.causes)),
+        **_announced_json(site_day),
+    }
+
+
+def _announced_json(site_day: SiteDay) -> dict[str, Any]:
+    return {
         "downtimes": [
             {
                 **announcement_json(downtime),
@@ -53,17 +71,6 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
             for downtime in site_day.downtimes
         ],
         "exclusions": list(map(announcement_json, site_day.exclusions)),
-        "ignored_results": list(map(_ignored_json, site_day.ignored)),
-    }
-
-
-def causes_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
-    """The causes of the failures that cost availability, and of the others."""
-    costly, without_effect = causes_by_effect(selection.failures(site_day))
-    return {
-        **about_json(site_day),
-        "causes": list(map(_cause_json, costly.causes)),
-        "causes_without_effect": list(map(_cause_json, without_effect.causes)),
     }
 
 

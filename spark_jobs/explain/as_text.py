@@ -31,7 +31,7 @@ from sam_pipeline.spark_jobs.explain.results import (
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, uncovered
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
-from sam_pipeline.spark_jobs.rules.days import DAY_S, in_ranges, moment
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import PublishedRun, Segment
@@ -47,6 +47,7 @@ _MAX_RESULTS = 4
 _MAX_DAYS = 10
 _MAX_NAMES = 6
 _MAX_SUMMARY = 160
+_MAX_TOPIC = 80
 
 
 def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
@@ -71,10 +72,7 @@ def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
             lines += (f"    {line}" for line in _reasons(thing, site_day))
     sections = {
         "failures": map(str, causes_by_effect(selection.failures(site_day))),
-        "downtimes": [
-            effect_text(downtime, site_day.run.counts(downtime), site_day.announcer(downtime))
-            for downtime in site_day.downtimes
-        ],
+        "downtimes": downtime_lines(site_day),
         "exclusions": map(exclusion_text, site_day.exclusions),
         "results that don't count: their monitoring host is excluded": _shortened(
             list(map(ignored_text, site_day.ignored))
@@ -91,18 +89,19 @@ def cause_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     lines = [_about(site_day)]
     for cause_list in causes_by_effect(selection.failures(site_day)):
         lines.append(str(cause_list))
-        lines += (f"  {cause_text(cause)}" for cause in cause_list.causes)
+        lines += (f"  {cause_text(cause, site_day.run.day)}" for cause in cause_list.causes)
     return lines
 
 
 def period_lines(site_days: Sequence[SiteDay], selection: Selection) -> list[str]:
-    """Several days of a site in one report: the worst days, and the causes with their days."""
+    """Several days of a site in one report: the worst of them; causes and what was announced."""
     first, last = site_days[0], site_days[-1]
     of_site = {day.run.day: thing for day in site_days for thing in day.of_level(SITE)}
     total = sum((thing.seconds for thing in of_site.values()), Seconds())
     lines = [f"{first.report}, {first.run.day} to {last.run.day}: {first.site}"]
     lines += (f"  {line}" for line in arithmetic(total))
     causes_of = {day.run.day: causes_by_effect(selection.failures(day)) for day in site_days}
+    announced_of = {day.run.day: announced_topic(day) for day in site_days}
     bad = [day for day, thing in of_site.items() if thing.seconds.up < thing.seconds.total]
 
     def up_share(day: date) -> Fraction:
@@ -112,7 +111,9 @@ def period_lines(site_days: Sequence[SiteDay], selection: Selection) -> list[str
     rows = []
     for day in worst:
         seconds, causes = of_site[day].seconds, causes_of[day][0].causes
-        text = f"{causes[0].metric_name}: {causes[0].text}" if causes else ""
+        text = announced_of[day]
+        if causes:
+            text = f"{causes[0].metric_name}: {causes[0].text}"
         percents = (seconds.availability, seconds.reliability, seconds.unknown_share)
         rows.append([day, *map(short, percents), text])
     if rows:
@@ -123,7 +124,38 @@ def period_lines(site_days: Sequence[SiteDay], selection: Selection) -> list[str
         lines += ["", str(of_period)]
         for cause in of_period.causes:
             lines += [f"  {cause_text(cause)}", f"    on {in_ranges(days_of[cause.key])}"]
+    for title, days_of_line in _announced(site_days).items():
+        lines += ["", title] if days_of_line else []
+        for line, days in days_of_line.items():
+            lines += [f"  {line}", f"    on {in_ranges(days)}"]
     return lines
+
+
+def _announced(site_days: Sequence[SiteDay]) -> dict[str, dict[str, list[date]]]:
+    """The downtimes and the exclusions of the days as lines, each with its days."""
+    announced: dict[str, dict[str, list[date]]] = {"downtimes": {}, "exclusions": {}}
+    for site_day in site_days:
+        for title, lines in (
+            ("downtimes", downtime_lines(site_day)),
+            ("exclusions", map(exclusion_text, site_day.exclusions)),
+        ):
+            for line in lines:
+                announced[title].setdefault(line, []).append(site_day.run.day)
+    return announced
+
+
+def announced_topic(site_day: SiteDay) -> str:
+    """The downtimes that counted, or else the exclusions of the site, in a few words."""
+    described = {
+        f"in downtime {downtime.downtime_id}".rstrip(): one_line(downtime.description, _MAX_TOPIC)
+        for downtime in site_day.downtimes
+        if site_day.run.counts(downtime)
+    } or {
+        f"exclusion {exclusion.exclusion_id}": one_line(exclusion.reason, _MAX_TOPIC)
+        for exclusion in site_day.exclusions
+        if exclusion.kind == SITE
+    }
+    return ", ".join(": ".join(filter(None, item)) for item in sorted(described.items()))
 
 
 def _reasons(thing: Thing, site_day: SiteDay) -> Iterator[str]:
@@ -268,13 +300,13 @@ def _because_of_metric(evidence: Evidence) -> str:
     return f"{text}{judged}{counted if number > 1 else ''}"
 
 
-def cause_text(cause: Cause) -> str:
-    """A cause on one line, with an example whose message can be looked up."""
+def cause_text(cause: Cause, day: date | None = None) -> str:
+    """A cause on one line, with an example whose message can be looked up; see when_text."""
     example = cause.example
     message = message_text(example.message_id, example.publisher)
-    moments = span_text(cause.first, cause.last)
+    when = when_text(cause.first, cause.last, day)
     return (
-        f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
+        f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {when}"
         f" at {cause.where}: {cause.text or '(no text)'};"
         f" e.g. {example.host_name} {time_text(example.at)}{f' ({message})' if message else ''}"
     )
@@ -292,11 +324,15 @@ def downtime_text(downtime: Downtime) -> str:
     return f"downtime{name} {kind} of {of}, {times}{text}"
 
 
-def effect_text(downtime: Downtime, counts: bool, publisher: str) -> str:
-    """A downtime, whether it counts for the report, and who announced it."""
-    identity = known_identity(publisher)
-    by = f", announced by {identity}" if identity else ""
-    return f"{downtime_text(downtime)} ({'counts' if counts else 'does not count'}{by})"
+def downtime_lines(site_day: SiteDay) -> list[str]:
+    """The downtimes of a day, whether each counts for the report, and who announced it."""
+    lines = []
+    for downtime in site_day.downtimes:
+        identity = known_identity(site_day.announcer(downtime))
+        by = f", announced by {identity}" if identity else ""
+        counts = "counts" if site_day.run.counts(downtime) else "does not count"
+        lines.append(f"{downtime_text(downtime)} ({counts}{by})")
+    return lines
 
 
 def exclusion_text(exclusion: Exclusion) -> str:
@@ -382,6 +418,14 @@ def time_text(second: int) -> str:
 def clock_text(second: int) -> str:
     minutes, seconds = divmod(second % DAY_S, 60)  # strftime is slow, and a page has many times
     return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+
+def when_text(first: int, last: int, day: date | None, to: str = "-") -> str:
+    """Two moments as times of a day, or with their dates unless both are on this day."""
+    start = day_start(day) if day else 0
+    if day and start <= first <= last <= start + DAY_S:
+        return span_text(first, last, to)
+    return f"{time_text(first)} to {time_text(last)}"
 
 
 def span_text(start: int, end: int, to: str = "-") -> str:

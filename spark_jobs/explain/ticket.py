@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from datetime import date
 from itertools import accumulate, chain
 
 from sam_pipeline.schema.program.wording import duration, one_line, plural
@@ -12,9 +13,9 @@ from sam_pipeline.spark_jobs.explain.as_text import (
     exclusion_text,
     explain_command,
     message_text,
-    span_text,
     stretches,
     time_text,
+    when_text,
 )
 from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
 from sam_pipeline.spark_jobs.explain.explanation import Selection, SiteDay, Thing
@@ -90,8 +91,8 @@ def ticket(
     lines += _titled("downtimes and exclusions:", announced, room)
     room = MAX_LINES - len(lines) - len(footer)
     # Two lines are reserved for the second title: it has the count of all other failures.
-    lines += _causes(costly, room - (2 if without_effect.causes else 0))
-    lines += _causes(without_effect, MAX_LINES - len(lines) - len(footer))
+    lines += _causes(costly, run.day, room - (2 if without_effect.causes else 0))
+    lines += _causes(without_effect, run.day, MAX_LINES - len(lines) - len(footer))
     return [*lines, *footer]
 
 
@@ -108,7 +109,7 @@ def _figure(thing: Thing) -> str:
     return ", ".join([f"availability {availability}", f"reliability {reliability}", *lost])
 
 
-def _causes(cause_list: CauseList, room: int) -> list[str]:
+def _causes(cause_list: CauseList, day: date, room: int) -> list[str]:
     """The title with its counts, then as many causes as fit into `room` lines."""
     causes = cause_list.causes
     if not causes:
@@ -118,7 +119,7 @@ def _causes(cause_list: CauseList, room: int) -> list[str]:
         example = cause.example
         message = message_text(example.message_id, example.publisher)
         metric = f"{cause.service_flavour} {cause.metric_name}"
-        times = span_text(cause.first, cause.last, " to ")
+        times = when_text(cause.first, cause.last, day, " to ")
         about = (
             f"  {cause.count} x {cause.status} {metric}, {times} at {cause.where}",
             f"      {cause.text or '(no text)'}",

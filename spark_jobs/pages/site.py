@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from sam_pipeline.spark_jobs.explain.as_text import effect_text, exclusion_text, explain_command
+from sam_pipeline.spark_jobs.explain.as_text import (
+    announced_topic,
+    downtime_lines,
+    exclusion_text,
+    explain_command,
+)
 from sam_pipeline.spark_jobs.explain.causes import (
     COSTLY,
     Cause,
@@ -204,12 +209,8 @@ def _section(
     """The section of one of at most `sections` days, if it has anything to show."""
     run = site_day.run
     notes = [
-        effect_text(downtime, run.counts(downtime), site_day.announcer(downtime))
-        for downtime in site_day.downtimes
-    ]
-    notes += [
-        f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
-        for exclusion in site_day.exclusions
+        *downtime_lines(site_day),
+        *(f"{exclusion_text(e)} ({_EFFECTS[e.kind]})" for e in site_day.exclusions),
     ]
     if not (notes or site_day.failures or any(thing.reasons for thing in site_day.things)):
         return None
@@ -219,15 +220,13 @@ def _section(
 
 
 def _topic(cell: Cell, site_day: SiteDay | None, causes: Sequence[CauseList]) -> str:
-    """The worst cause that cost availability, or else the downtime or the verdict."""
+    """The worst cause that cost availability, or else what was announced, or the verdict."""
     if cell.verdict is MET or site_day is None:
         return cell.verdict.meaning
     for cause in (cause for cause_list in causes[:1] for cause in cause_list.causes[:1]):
         text = re.sub(rf"^{cause.status}( -|:)? ", "", cause.text) or "(no text)"
         return f"{text}, {cause.metric_name}"
-    counting = [downtime for downtime in site_day.downtimes if site_day.run.counts(downtime)]
-    names = ", ".join(sorted({downtime.downtime_id for downtime in counting}))
-    return f"in downtime {names}".rstrip() if counting else cell.verdict.meaning
+    return announced_topic(site_day) or cell.verdict.meaning
 
 
 def day_spans(days: Iterable[date]) -> list[DaySpan]:

@@ -171,22 +171,29 @@ def _months(
         for key in shown
     }
     contacts = site_contacts(connection)
-    return [
-        Month(
-            name,
-            month_of(first),
-            month_path(name, first),
-            published_runs(connection, name, month_of(first)),
-            seal_of.get((name, first)),
-            period_targets(connection, name, month_of(first)),
-            neighbours((name, first), pages),
-            histories[name],
-            contacts,
-            sites_in_bad_row(connection, name, first, histories[name]),
-            announcers(connection, month_of(first)),
+    months = []
+    for name, first in shown:
+        period = month_of(first)
+        runs = published_runs(connection, name, period)
+        # EGI's rule is about whole months.
+        is_over = any(run.day == period.last and run.until is None for run in runs)
+        bad = sites_in_bad_row(connection, name, first, histories[name]) if is_over else ()
+        months.append(
+            Month(
+                name,
+                period,
+                month_path(name, first),
+                runs,
+                seal_of.get((name, first)),
+                period_targets(connection, name, period),
+                neighbours((name, first), pages),
+                histories[name],
+                contacts,
+                bad,
+                announcers(connection, period),
+            )
         )
-        for name, first in shown
-    ]
+    return months
 
 
 def _write_month(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +19,7 @@ from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.spark_jobs.explain.incidents import LOOK_AT
+from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
@@ -26,7 +29,7 @@ from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures
 from sam_pipeline.spark_jobs.runs.published import second_or_none
 from sam_pipeline.spark_jobs.runs.summary import period_figures
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.commands import Answer
 from tests.support.database.dialects import only_on
@@ -161,6 +164,47 @@ def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
     assert heading == "test, 2026-09 to 2026-11"
     assert columns.split()[:4] == ["site", "month", "availability", "change"]
     assert line.split()[:4] == ["A", "2026-09", "75.00", "+75.00"] and "2 of 30" in line
+
+
+@only_on("sqlite")
+def test_the_table_has_the_worst_first_and_its_changes_add_up(
+    engine: Engine, report: Profile, sam_report: SamReport
+) -> None:
+    """In files, things are in order of their names."""
+    before = {"00:00": "CRITICAL", "15:59": "OK", "23:59": "CRITICAL"}
+    day = {"A CE a": {"00:00": "OK", "18:31": "CRITICAL"}, "B CE b": GOOD, "C CE c": DOWN}
+    publish(engine, report, date(2026, 10, 1), {"A CE a": before})
+    publish(engine, report, DAY, day)
+
+    worst_first = [line.split()[0] for line in sam_report("show", *OF_DAY).out.splitlines()[4:7]]
+    rows = sam_report("show", *OF_DAY, "--json").json
+    months = sam_report("show", "--by", "month", "--month", "2026-11").out.splitlines()
+
+    assert worst_first == ["C", "A", "B"] and [row["site"] for row in rows] == ["A", "B", "C"]
+    # 33.33333 and 77.15278
+    assert months[4].split()[:4] == ["A", "2026-11", "77.15", "+43.82"]
+
+
+@only_on("sqlite")
+def test_a_month_that_is_not_over_is_not_the_third_bad_one(
+    engine: Engine, report: Profile, sam_report: SamReport, tmp_path: Path
+) -> None:
+    for day in (date(2026, 8, 31), date(2026, 9, 30), date(2026, 10, 30)):
+        publish(engine, report, day, {"A CE a": DOWN})
+    october, last = ("--month", "2026-10"), date(2026, 10, 31)
+
+    def in_a_row() -> tuple[object, bool]:
+        [row] = sam_report("show", "--by", "month", *october, "--json").json
+        sam_report("pages", *october, "--out", tmp_path)
+        pages = [tmp_path / "index.html", tmp_path / "test/2026-10/index.html"]
+        [on_pages] = {"bad months in a row" in page.read_text() for page in pages}
+        return row["bad_months_in_a_row"], on_pages
+
+    assert in_a_row() == (False, False)
+    publish(engine, report, last, {"A CE a": DOWN}, until=day_start(last) + 60)
+    assert in_a_row() == (False, False)
+    publish(engine, report, last, {"A CE a": DOWN})
+    assert in_a_row() == (True, True)
 
 
 @only_on("sqlite")
@@ -330,6 +374,33 @@ def test_the_explanation_of_a_month_starts_with_its_worst_days_and_merges_causes
     assert of_cause == "on 2026-10-02 to 2026-10-04, 2026-10-06"
     assert [len(day["causes"]) for day in days] == [int(day > 1) for day in missing_from]
     assert "--day" in sam_report(*month, "--ticket", code=USAGE).err
+
+
+def test_the_explanation_of_a_month_tells_what_was_announced(
+    engine: Engine, report: Profile, sam_report: SamReport, tmp_path: Path
+) -> None:
+    """A site that was in downtime has no failures that would explain its figure."""
+    days = [date(2026, 10, 1), date(2026, 10, 2)]
+    for day in days:
+        publish(engine, report, day, {"A CE h1": {"00:00": "DOWNTIME"}})
+    downtime = Downtime("G3", "A", "", "", 0, 2**31, "SCHEDULED", "OUTAGE", "A <new> room")
+    with writing(engine) as connection:
+        announced = {"downtimes": json.dumps([asdict(downtime)])}
+        connection.execute(text("UPDATE run SET downtimes = :downtimes"), announced)
+    month = ("--month", "2026-10", "--site", "A")
+
+    lines = [line.strip() for line in sam_report("explain", *month).out.splitlines()]
+    [first, _] = sam_report("explain", *month, "--json").json
+    sam_report("pages", "--month", "2026-10", "--out", tmp_path)
+
+    topic = "in downtime G3: A <new> room"
+    assert next(line for line in lines if line.startswith("2026-10-01")).endswith(topic)
+    at = lines.index("downtimes")
+    assert "A <new> room (counts)" in lines[at + 1]
+    assert lines[at + 2] == "on 2026-10-01 to 2026-10-02"
+    assert [(of["downtime_id"], of["counts"]) for of in first["downtimes"]] == [("G3", True)]
+    page = (tmp_path / "test/2026-10/A.html").read_text()
+    assert "2 days: in downtime G3: A &lt;new&gt; room" in page
 
 
 def test_pages_tickets_and_the_current_status_say_who_to_call(

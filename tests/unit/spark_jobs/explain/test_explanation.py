@@ -180,6 +180,14 @@ def test_the_cause_of_a_time_without_results_shows_its_start_and_end(stored: Sto
     assert "1 x MISSING CE submit, 00:00:00 to 12:00:00 at h1" in "\n".join(ticket_of(stored))
 
 
+def test_a_cause_that_began_before_the_day_shows_its_dates(stored: StoredDay) -> None:
+    fill(stored, "00:00-24:00 CRITICAL", results="~23:50 CRITICAL; 23:33 CRITICAL")
+
+    times = "2026-11-13T23:50:00Z to 2026-11-14T23:33:00Z"
+    assert f"2 x CRITICAL CE submit {times} at h1" in "\n".join(cause_lines(stored.day(), ALL))
+    assert f"2 x CRITICAL CE submit, {times} at h1" in "\n".join(ticket_of(stored))
+
+
 def test_a_threshold_shows_the_status_it_changed_and_its_rule(stored: StoredDay) -> None:
     limits = Range(Fraction(0), Fraction(30)), Range(None, Fraction("60.5"))
     stored.profile = replace(stored.profile, thresholds=(Threshold("submit", "time", *limits),))
