@@ -1,4 +1,4 @@
-"""`sam-report now`: the current status of every metric, before the nightly report."""
+"""`sam-report now`: the status of every metric now, or of a report at an earlier time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import time
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
+from sam_pipeline.schema.program.moments import moment_argument
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import contact_of
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
-from sam_pipeline.spark_jobs.runs.now.folding import read_sites_folded
+from sam_pipeline.spark_jobs.runs.now.folding import profile_at, read_sites_folded
 from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading
@@ -24,6 +26,8 @@ examples:
   sam-report now --report critical    is each site up, as this report counts? the worst first
   sam-report now --report critical --site SITE-A
                                       the functions, endpoints and metrics that make it so
+  sam-report now --report critical --at 2026-11-12T14:30Z
+                                      the same at that time, from the results that are stored now
   sam-report now                      all sites: the number of instances by status, the worst first
   sam-report now --site SITE-A        every status at the site, and the silent instances
 
@@ -49,6 +53,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the statuses as this report folds them (default: those of all instances)",
     )
+    command.add_argument(
+        "--at",
+        type=moment_argument,
+        metavar="TIME",
+        help="the statuses of --report at an earlier time (default: now)",
+    )
     command.set_defaults(handler=run_now)
 
 
@@ -56,9 +66,15 @@ def run_now(args: argparse.Namespace) -> int:
     """Print the current status of a site, or a line for each site.
 
     Raises:
-        ReportUsage: no such report or site, or the report expects nothing of the site.
+        ReportUsage: no such report or site, the report expects nothing of the site, or --at is
+            without --report, in the future, or before the oldest results.
     """
-    configured, at = read_profiles(load_report(args).profiles), int(time.time())
+    configured, now = read_profiles(load_report(args).profiles), int(time.time())
+    at = now if args.at is None else int(args.at.timestamp())
+    if args.at is not None and args.report is None:
+        raise ReportUsage("--at goes with --report: only a report has statuses of earlier times")
+    if at > now:
+        raise ReportUsage(f"{format_time(args.at)} is in the future")
     documents: list[dict[str, Any]]
     with reading(open_database(args, READER)) as connection:
         known = configured
@@ -70,7 +86,8 @@ def run_now(args: argparse.Namespace) -> int:
         if args.report is None:
             sites = instances.read_sites(connection, profiles, at, args.site)
         else:
-            folded = read_sites_folded(connection, profiles[0], at, args.site)
+            profile = profiles[0] if args.at is None else profile_at(connection, profiles[0], at)
+            folded = read_sites_folded(connection, profile, at, args.site)
     if args.report is None and args.site is None:
         documents = list(map(instances.summary_json, sites))
         lines = instances.sites_lines(sites, profiles)
@@ -79,14 +96,14 @@ def run_now(args: argparse.Namespace) -> int:
         lines = instances.site_lines(sites[0], profiles)
     elif args.site is None:
         documents = list(map(as_text.folded_summary_json, folded))
-        lines = as_text.folded_sites_lines(folded, args.report)
+        lines = as_text.folded_sites_lines(folded, args.report, args.at)
     elif folded:
         documents = [as_text.folded_site_json(folded[0])]
-        lines = as_text.folded_site_lines(folded[0])
+        lines = as_text.folded_site_lines(folded[0], args.at)
     else:
         only = expected_sites(profiles[0])
         why = f"; it expects {only}" if only else ""
-        raise ReportUsage(f"{args.site}: {args.report} expects nothing there today{why}")
+        raise ReportUsage(f"{args.site}: {args.report} expects nothing there on that day{why}")
     if args.json:
         one = args.site is not None
         print_json({**documents[0], "contact": contact or None} if one else documents)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from sam_pipeline.schema.identity.identity import known_identity
@@ -19,8 +20,14 @@ from sam_pipeline.spark_jobs.runs.now.folding import SEVERITY, SiteFolded, Thing
 _MAX_SUMMARY = 80
 
 
-def folded_sites_lines(sites: Sequence[SiteFolded], report: str) -> list[str]:
-    """The number of sites by status, then a table with a row for each site."""
+def folded_sites_lines(
+    sites: Sequence[SiteFolded], report: str, at: datetime | None = None
+) -> list[str]:
+    """The number of sites by status, then a table with a row for each site.
+
+    Args:
+        at: the time of the statuses; None if it is now.
+    """
     counts = Counter(site.thing.status for site in sites)
     number = ", ".join(f"{counts[status]} {status}" for status in SEVERITY if counts[status])
     rows = []
@@ -32,17 +39,17 @@ def folded_sites_lines(sites: Sequence[SiteFolded], report: str) -> list[str]:
                 f"{site.in_downtime} of {plural(site.endpoints, 'endpoint')}, until {until}"
             )
         rows.append([site.site, site.thing.status, in_downtime, ", ".join(_because(site))])
-    head = f"{report}, now: {number or 'no site is expected today'}"
+    head = f"{report}, {_when(at)}: {number or 'no site is expected on that day'}"
     table = text_table(["site", "status", "in downtime", "because"], rows) if rows else []
     return [head, *(["", *table] if rows else [])]
 
 
-def folded_site_lines(site: SiteFolded) -> list[str]:
+def folded_site_lines(site: SiteFolded, at: datetime | None = None) -> list[str]:
     """A site's functions, services, endpoints and metrics, then its downtimes and exclusions.
 
     Metrics of an endpoint that is OK are left out.
     """
-    lines = [f"{site.site}, {site.profile.name}, now: {site.thing.status}", ""]
+    lines = [f"{site.site}, {site.profile.name}, {_when(at)}: {site.thing.status}", ""]
     shown = [
         (depth, thing, decides)
         for depth, thing, decides in _tree(site.thing)
@@ -138,6 +145,10 @@ def _because(site: SiteFolded) -> Iterator[str]:
         since = "" if thing.since is None else f" for {duration(max(0, site.at - thing.since))}"
         name = f" {thing.names[-1]}" if thing.level == METRIC else ""
         yield f"{function.names[-1]} ({hosts}{name}{since})"
+
+
+def _when(at: datetime | None) -> str:
+    return "now" if at is None else f"at {format_time(at)}"
 
 
 def _tree(

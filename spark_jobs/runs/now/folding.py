@@ -45,7 +45,7 @@ from sam_pipeline.spark_jobs.inputs.expected import (
 )
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, moment
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.statuses import (
     DOWNTIME,
@@ -55,6 +55,7 @@ from sam_pipeline.spark_jobs.rules.statuses import (
     STATUSES,
     UNKNOWN,
 )
+from sam_pipeline.spark_jobs.runs.published import published_runs
 
 _NAMES = "service_flavour, host_name, metric_name, vo"
 
@@ -168,6 +169,24 @@ def read_sites_folded(
     newest = read_newest(connection, profile, announced.exclusions, now, hosts)
     sites = fold_now(profile, expected, newest, now)
     return sorted(sites, key=lambda site: (SEVERITY.index(site.thing.status), site.site))
+
+
+def profile_at(connection: Connection, profile: Profile, at: int) -> Profile:
+    """The profile that counts at an earlier time: that of the published day, if there is one.
+
+    Raises:
+        ReportUsage: results that counted then have been pruned.
+    """
+    day = moment(at).date()
+    runs = published_runs(connection, profile.name, Period(day, day))
+    counting = runs[0].profile if runs else profile
+    horizon = connection.scalar(text("SELECT min(day) FROM report_horizon"))
+    if horizon is not None and day < as_day(horizon):
+        problem = (
+            f"results before {horizon} were pruned; `sam-report explain` has what is published"
+        )
+        raise ReportUsage(f"{moment(at):%Y-%m-%d}: {problem}")
+    return counting
 
 
 def read_topology(connection: Connection, period: Period, site: str | None) -> Sequence[Membership]:

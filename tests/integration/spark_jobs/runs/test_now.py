@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.integration.spark_jobs.conftest import SamReport
@@ -131,6 +132,29 @@ def test_a_report_shows_each_site_once_as_it_folds_it_worst_first(
     head, _, _, _, fails, *_ = now("now", "--report", "hours").out.splitlines()
     assert head.endswith("2 CRITICAL, 2 MISSING, 1 DOWNTIME, 1 OK")
     assert "storage (srm.fails put for 1 h 30 min)" in fails
+
+
+def test_a_report_shows_the_statuses_of_an_earlier_time(now: SamReport, sites: Grid) -> None:
+    at = f"{DAY}T13:45:00Z"
+    rows = now("now", "--report", "hours", "--at", at, "--json").json
+    head = now("now", "--report", "hours", "--at", at).out.splitlines()[0]
+
+    # The site that is silent now had a valid result, and the downtime had not begun.
+    statuses = {row["site"]: row["status"] for row in rows if not row["site"].startswith("SITE-")}
+    assert statuses == {
+        "FAILS": "CRITICAL",
+        "SILENT": "MISSING",
+        "REPAIR": "MISSING",
+        "UP": "MISSING",
+    }
+    assert head.startswith(f"hours, at {at}: ") and {row["now"] for row in rows} == {at}
+    earlier = now("now", "--report", "hours", "--at", f"{DAY}T11:45:00Z", "--json").json
+    assert {row["site"]: row["because"] for row in earlier}["FAILS"] == ["compute"]
+    for arguments, problem in (
+        (("--at", at), "--report"),
+        (("--at", "2026-11-14T15:00:01Z", "--report", "hours"), "in the future"),
+    ):
+        assert problem in now("now", *arguments, code=USAGE).err
 
 
 def test_a_site_shows_the_functions_endpoints_and_metrics_that_make_it_so(now: SamReport) -> None:
