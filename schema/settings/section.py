@@ -311,20 +311,21 @@ def _read_variables(findings: Findings[Any], environ: Mapping[str, str]) -> None
             text = environ[variable]
             value = key.read(text, Path()) if key.read else _from_text(key.kind, text)
             findings.values[name] = value
-        except _OnlyInFile:
-            advice = suggestion(variable, {*variables.values()} - {variable})
-            findings.problems.append(f"{variable}: can only be set in the file{advice}")
         except ValueError as error:
             is_list = f"{variable}S" in variables.values()
             hint = f" (did you mean {variable}S?)" if is_list else ""
             findings.problems.append(f"{variable}: {error}{hint}")
-    for text in set(_near_misses(ours, variables.values(), environ)) - _warned:
-        _warned.add(text)
-        logger.warning("%s", text)
-
-
-class _OnlyInFile(Exception):
-    """A variable can't hold a table."""
+    # Other software has variables that begin with SAM_ as well: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
+    sections = tuple(f"SAM_{section}_".upper() for section in SECTIONS)
+    known = [*variables.values(), "SAM_CONFIG"]
+    for name in (name for name in environ if name not in _warned.union(known)):
+        is_ours = name.startswith(ours)
+        # The reader of another section checks the variables of that section.
+        if is_ours or (name.startswith("SAM_") and not name.startswith(sections)):
+            near = did_you_mean(name, known, cutoff=0.5 if is_ours else ALIKE)
+            if near or is_ours:
+                _warned.add(name)
+                logger.warning("%s: no program reads this variable%s", name, near and f" ({near})")
 
 
 def _from_text(kind: Any, text: str) -> Any:
@@ -332,7 +333,7 @@ def _from_text(kind: Any, text: str) -> Any:
         parts = filter(None, map(str.strip, text.split(",")))
         return tuple(_from_text(get_args(kind)[0], part) for part in parts)
     if get_origin(kind) in (tuple, dict) or is_table(kind):
-        raise _OnlyInFile
+        raise ValueError("can only be set in the file")
     if kind is bool:
         values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in values:
@@ -342,22 +343,6 @@ def _from_text(kind: Any, text: str) -> Any:
         return kind(text)
     except ValueError:
         raise ValueError(f"expected {type_name(kind)}, not {text!r}") from None
-
-
-def _near_misses(ours: str, known: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """Variables that are not ours, but nearly; `known` are those of the section.
-
-    Other software also uses variables that begin with SAM_: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
-    """
-    sections = tuple(f"SAM_{section}_".upper() for section in SECTIONS)
-    for name in environ:
-        is_ours = name.startswith(ours)
-        if name in known or not name.startswith("SAM_") or name == "SAM_CONFIG":
-            continue
-        if is_ours or not name.startswith(sections):  # else the reader of the section checks it
-            near = did_you_mean(name, [*known, "SAM_CONFIG"], cutoff=0.5 if is_ours else ALIKE)
-            if near or is_ours:
-                yield f"{name}: no program reads this variable{near and f' ({near})'}"
 
 
 def _section_of(document: TomlDocument, section: str, problems: list[str]) -> dict[str, Any]:
