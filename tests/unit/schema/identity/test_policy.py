@@ -1,4 +1,4 @@
-"""Policies: which identity may say what, the problems of their file, and suggested ones."""
+"""Policies: which identity may send what, the problems of their file, and suggested ones."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
 )
 
 
-def test_what_was_said_is_allowed_and_nothing_else(file: Path) -> None:
+def test_a_suggested_policy_allows_the_received_records_and_nothing_else(file: Path) -> None:
     policy = suggested(file, [RESULTS])
     said: dict[str, Any] = {"identity": "uid:1000", "message_class": "metricOutput"}
     said |= {"hostName": "CE01.example.org", "monitoringHost": "nagios.example.org"}
@@ -324,7 +324,7 @@ def test_a_publisher_of_the_present_policy_keeps_its_name_keys_and_limits(file: 
     assert (publisher.keys, publisher.signed) == ((KEY,), True)
     assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
     assert publisher.sites == ("SITE-A",)
-    assert not unsigned_too.signed  # signatures are no must
+    assert not unsigned_too.signed  # signatures are not required
 
 
 def test_operators_and_unknown_keys_get_no_publisher(file: Path) -> None:

@@ -117,7 +117,7 @@ def texts_of(text: str) -> Iterator[str]:
     return (other.decode() for other in flipped(text.encode(), bits=7))
 
 
-def test_every_flipped_bit_of_what_is_covered_is_noticed(signer: Signer) -> None:
+def test_every_flipped_bit_of_a_covered_value_is_noticed(signer: Signer) -> None:
     signed = sign(MESSAGE, signer, NOW)
     signature, name = a2b_base64(signed.headers[SIGNATURE]), "grid.probe.metricOutput"
     headers = [

@@ -94,7 +94,7 @@ def publisher(records_per_minute: int | None, name: str = "a") -> PublisherRule:
         (None, [(1_000_000, 0.0)], [0]),
     ],
 )
-def test_what_is_above_the_rate_is_paid_by_a_pause(
+def test_records_above_the_rate_are_followed_by_a_pause(
     per_minute: int | None, spent: list[tuple[int, float]], pauses: list[float]
 ) -> None:
     rates = RateLimits()

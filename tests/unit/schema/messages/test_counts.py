@@ -90,7 +90,7 @@ def test_a_document_has_totals_and_is_read_back() -> None:
     assert Counts.from_document(document) == LOADED
 
 
-def test_a_text_has_rows_and_dead_letters_and_what_else_was_counted() -> None:
+def test_a_text_has_rows_duplicates_dead_letters_and_all_other_counts() -> None:
     assert str(Counts()) == "0 messages: 0 rows, 0 duplicates, 0 dead letters"
     assert str(LOADED) == (
         "4 messages (stomp://a:61613: 4): 5 rows, 0 duplicates, 1 dead letter (bad-status: 1),"

@@ -203,7 +203,7 @@ def test_a_body_within_the_limit_or_that_can_be_kept_is_whole(pieces: list[bytes
     assert refusal_of(message) is None
 
 
-def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> None:
+def test_a_larger_body_leaves_its_beginning_length_and_digest() -> None:
     pieces = [b"a" * KEPT_BYTES, b"b" * KEPT_BYTES, b"c"]
 
     message = message_of(*pieces, limit=2 * KEPT_BYTES, **{MESSAGE_ID: "m-1"})

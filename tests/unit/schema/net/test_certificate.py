@@ -68,7 +68,7 @@ def test_the_dates_are_those_of_a_full_parser(
         (-2 * DAY / 3, DAY / 3, "expires on", False),
     ],
 )
-def test_a_certificate_or_list_that_is_out_of_its_time_is_a_problem_and_soon_a_note(
+def test_an_expired_certificate_or_list_is_a_problem_and_one_that_expires_soon_a_note(
     files: TlsFiles, begin: timedelta, end: timedelta, text: str, is_problem: bool
 ) -> None:
     found = list(examine_certificates(lasting(files, begin, end), files.ca_file, None, NOW))
@@ -91,7 +91,7 @@ def test_a_subject_is_that_of_a_full_parser_with_its_last_part_first(files: TlsF
     known = x509.load_pem_x509_certificate(path.read_bytes()).subject.rfc4514_string()
     assert subject_of(path) == known
     assert subject_of(files.x509_proxy(host)) == r"CN=x.example.org,OU=s\7Em,O=Grid"
-    # It is read from the bytes of a connection, too.
+    # It is also read from the bytes of a connection.
     der = ssl.PEM_cert_to_DER_cert(path.read_text())
     assert subject_in(der) == known
     assert [subject_in(der[:size]) for size in range(0, 60, 7)] == [None] * 9
@@ -155,7 +155,7 @@ def self_signed(bits: int, passphrase: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("bits", "passphrase", "words"), [(1024, b"", "too short"), (2048, b"x" * 8, "passphrase")]
 )
-def test_why_openssl_does_not_use_a_certificate_is_said(
+def test_a_certificate_that_openssl_rejects_is_reported_with_the_reason(
     tmp_path: Path, bits: int, passphrase: bytes, words: str
 ) -> None:
     file = tmp_path / "proxy.pem"

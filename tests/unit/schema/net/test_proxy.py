@@ -272,6 +272,6 @@ sam+http://door.example.org spool:///var/spool/sam
 """
 
 
-def test_a_login_that_nobody_can_overhear_is_permitted() -> None:
+def test_a_login_that_cannot_be_overheard_is_permitted() -> None:
     for url in UNHEARD.split():
         assert problem_of_login(parse_broker(url), "sam", insecure=False) is None

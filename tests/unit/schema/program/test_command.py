@@ -47,7 +47,7 @@ USAGE = {
 
 
 @pytest.mark.parametrize("argv", USAGE)
-def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
+def test_a_usage_error_exits_64_and_suggests_what_was_meant(
     argv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = command.CommandParser(prog="sam-x")
@@ -152,7 +152,7 @@ def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str])
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_value_can_not_end_a_line_of_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_cannot_end_a_line_of_output(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "a\nforged\x1b[2J"
 
     def fail(args: argparse.Namespace) -> int:
@@ -179,13 +179,13 @@ SPELT_OUT = {
 }
 
 
-def test_what_a_terminal_would_obey_or_hide_is_spelt_out() -> None:
+def test_characters_that_a_terminal_obeys_or_hides_are_spelt_out() -> None:
     assert {text: printable(text) for text in SPELT_OUT} == SPELT_OUT
     assert one_line("one\n\n two\u2028three \x1b") == r"one two three \x1b"
     assert one_line("12345", at_most=4) == "123…"
 
 
-ANY = st.text(st.characters())  # surrogates, too
+ANY = st.text(st.characters())  # also surrogates
 
 
 @given(ANY, st.dictionaries(ANY, ANY))

@@ -71,7 +71,7 @@ def stderr(tmp_path: Path) -> Stderr:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_text_from_outside_forges_no_line(stderr: Stderr, log_format: str) -> None:
+def test_a_text_from_outside_cannot_forge_a_line(stderr: Stderr, log_format: str) -> None:
     error = ValueError("one\n2026-11-22T00:00:00Z ERROR forged \x1b[2J\u202e")
     with stderr(log_format, journal=False):
         logging.getLogger("x").error("broker %s", error, exc_info=error)
@@ -96,7 +96,7 @@ def test_each_line_of_the_journal_has_its_priority_and_no_time(stderr: Stderr) -
         "<3>ERROR a.b: line",
     ]
     assert len(stderr.lines) > 5
-    assert {line[:3] for line in stderr.lines[4:]} == {"<3>"}  # of a traceback, too
+    assert {line[:3] for line in stderr.lines[4:]} == {"<3>"}  # also in a traceback
     # A service may have redirected standard error; its children inherit the variable.
     with stderr("text", journal=False):
         logging.getLogger("a.b").warning("line")

@@ -75,7 +75,7 @@ NO_DOCUMENTS: tuple[str | bytes, ...] = (
 )
 
 
-def test_a_document_type_and_what_is_not_a_document_are_refused() -> None:
+def test_document_types_and_malformed_documents_are_refused() -> None:
     for xml in NO_DOCUMENTS:
         with pytest.raises(UnreadableResults):
             results_in_xml(xml)

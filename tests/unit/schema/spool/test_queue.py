@@ -80,7 +80,7 @@ def failing(code: int, real: Callable[..., object] | None = None, at: int = 1) -
     return Mock(wraps=real, side_effect=chain([DEFAULT] * (at - 1), [error], repeat(DEFAULT)))
 
 
-def test_what_was_added_is_read_back_in_order_although_the_clock_is_set_back(
+def test_messages_are_read_back_in_order_even_if_the_clock_is_set_back(
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = Message({"destination": os.fsdecode(b"/queue/\xff"), "a": "é"}, b"\xff\0")
@@ -276,7 +276,7 @@ def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
     assert {path.name for path in elsewhere.iterdir()} == {"0123456789abcd", "0123456789abcd.tmp"}
 
 
-def test_an_element_or_lock_is_no_symbolic_link(queue: DirectoryQueue, tmp_path: Path) -> None:
+def test_no_symbolic_link_is_an_element_or_a_lock(queue: DirectoryQueue, tmp_path: Path) -> None:
     locked_by_link = queue.add(metric_message())
     directory = (queue.path / locked_by_link).parent
     secret = tmp_path / "secret"
@@ -301,7 +301,7 @@ def test_an_element_or_lock_is_no_symbolic_link(queue: DirectoryQueue, tmp_path:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_what_a_group_shares_has_its_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_shared_files_have_their_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     queue = DirectoryQueue(tmp_path / "spool", shared=True)
     previous = os.umask(umask)
     try:
@@ -449,7 +449,7 @@ NO_MESSAGES = (
 )
 
 
-def test_what_is_no_message_or_a_part_of_one_is_none_in_pieces() -> None:
+def test_content_that_is_not_a_whole_message_is_refused_also_in_pieces() -> None:
     for content in NO_MESSAGES:
         for reading in (parse, in_pieces):
             with pytest.raises(ValueError, match=r"\w"):
