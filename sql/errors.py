@@ -9,7 +9,7 @@ SqlError
 │   └── DatabaseExhausted no memory or locks are left: try less at once, or again later
 ├── StatementFailed       the database rejects one of our statements: a bug, or an altered schema
 ├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
-├── CannotCreate          the SQLite file can't be created
+├── CannotCreate          a file can't be created: an SQLite database, or the state of an import
 ├── OperationsChanged     the log of operations was changed
 ├── ArchiveError          the archive can't be used: nothing was changed but files nobody names
 │   ├── ArchiveAway       its store is unavailable: try again later
@@ -21,7 +21,6 @@ SqlError
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
 ├── FeedUnavailable       a feed can't be fetched: try again later; nothing was changed
 │   └── FeedRefused       its server wants another login: try again after someone has acted
-├── StateUnusable         the files of an import can't be written in the state directory
 ├── ImportRunning         another import is at work: try again later; nothing was changed
 ├── NoSuchPublisher       no publisher has that name or identity
 ├── NoSuchDowntime        no downtime has that id
@@ -108,10 +107,6 @@ class FeedUnavailable(SqlError):
 
 class FeedRefused(FeedUnavailable):
     exit_code = command.NO_PERMISSION
-
-
-class StateUnusable(SqlError):
-    exit_code = command.CANNOT_CREATE
 
 
 class ImportRunning(SqlError):

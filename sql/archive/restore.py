@@ -1,8 +1,8 @@
 """Loads an archived day into the database again, through the class views.
 
-A repeat changes nothing, and neither does restoring a day that the database still has: results go
-in with the ids and publishers of their messages, and of topology and downtimes only what is
-missing. Exclusions are not restored: the database never deletes one.
+A repeat changes nothing, and neither does restoring a day that the database still has: results are
+loaded with the ids and publishers of their messages, and only missing rows of topology and
+downtimes. Exclusions are not restored: the database never deletes one.
 """
 
 from __future__ import annotations

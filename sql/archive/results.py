@@ -168,7 +168,7 @@ class DayResults:
 
 
 def _with_details(rows: pa.Table, store: Store, archived: Sequence[DataFile]) -> pa.Table:
-    """The rows; those whose details were pruned keep the details that a version has."""
+    """The rows, with details that were pruned from the database taken from an archived version."""
     hosts, source = rows["host_name"].cast(pa.string()), store.source()
     known = pq.read_table(
         [source.path(file.name) for file in archived],

@@ -134,7 +134,7 @@ def _read(store: Store, file: DataFile) -> tuple[pa.Table | None, list[str]]:
 
 
 class _Results:
-    """What a file of results contains; `first` and `last` are the names of those instances."""
+    """The contents of a file of results; `first` and `last` are the names of these instances."""
 
     def __init__(self, rows: pa.Table, day: date) -> None:
         rows = rows.unify_dictionaries().combine_chunks()

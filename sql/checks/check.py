@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
@@ -161,14 +161,6 @@ class Problem(NamedTuple):
 
     text: str
     repair: str | None = None
-
-
-class Misplaced(NamedTuple):
-    """The role that should own the schema, and kind, name and owner of the objects of another."""
-
-    owner: str
-    replaces_superuser: bool
-    objects: Sequence[tuple[str, str, str]]
 
 
 def find_problems(engine: Engine) -> list[Problem]:
@@ -336,10 +328,13 @@ def access_problems(connection: Connection) -> Iterator[Problem]:
                 yield Problem(f"unexpected grant {right} {target}", ROLES_COMMAND)
 
 
-def misplaced_objects(connection: Connection, wanted: Objects) -> Misplaced:
+def misplaced_objects(
+    connection: Connection, wanted: Objects
+) -> tuple[str, bool, list[tuple[str, str, str]]]:
     """The wanted objects that belong to another role than the schema does.
 
-    If a superuser owns the schema, its owner should be sam_owner.
+    Returns the owner of the schema, which is sam_owner instead of a superuser; whether it is that;
+    and kind, name and owner of the objects.
     """
     owner, is_superuser = connection.execute(_OWNER).one()
     owner = OWNER if is_superuser else owner
@@ -349,4 +344,4 @@ def misplaced_objects(connection: Connection, wanted: Objects) -> Misplaced:
         for kind, name, root, other in rows
         if (kind, root) in wanted and other != owner
     ]
-    return Misplaced(owner, is_superuser, others)
+    return owner, is_superuser, others

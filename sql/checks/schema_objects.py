@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
 from sam_pipeline.sql.database.roles import LOADER, ROLES, SCHEMA, grant
-from sam_pipeline.sql.database.script import run_present_state
+from sam_pipeline.sql.database.script import present_state, run_script
 from sam_pipeline.sql.database.version import MIGRATIONS
 
 SCRATCH = "sam_scratch"
@@ -178,5 +178,6 @@ def grantee_of(grant: str) -> str:
 
 
 def _create_all(connection: Connection) -> None:
-    run_present_state(connection)
+    for script in present_state(connection.dialect.name):
+        run_script(connection, script)
     MigrationContext.configure(connection).stamp(ScriptDirectory(str(MIGRATIONS)), "head")

@@ -19,12 +19,6 @@ _COMMENT = re.compile(r"^COMMENT ON .*?;$", re.MULTILINE | re.DOTALL)
 _REPLACEABLE = re.compile(r"CREATE (VIEW|FUNCTION|TRIGGER) (\w+)(?:.*? ON (\w+))?", re.DOTALL)
 
 
-def run_present_state(connection: Connection) -> None:
-    """Create all objects of the newest version, without the steps of an upgrade."""
-    for script in present_state(connection.dialect.name):
-        run_script(connection, script)
-
-
 def present_state(dialect: str, room: Path = HERE) -> list[str]:
     """The scripts that create all objects of the newest version, in order.
 

@@ -1,1 +1,1 @@
-"""Loads data from files: records, tables, and exports of GOCDB."""
+"""Imports of records and tables from files, and of feeds of topology and downtimes."""

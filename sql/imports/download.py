@@ -28,7 +28,7 @@ from sam_pipeline.schema.net.broker import Broker, Proxy, chosen
 from sam_pipeline.schema.net.deadline import Deadline, within
 from sam_pipeline.schema.program.moments import utc_today
 from sam_pipeline.schema.secret_file import read_secret
-from sam_pipeline.sql.errors import BadInput, FeedUnavailable, ImportRunning, StateUnusable
+from sam_pipeline.sql.errors import BadInput, CannotCreate, FeedUnavailable, ImportRunning
 from sam_pipeline.sql.imports.client import JSON, XML, FeedClient, Validators
 from sam_pipeline.sql.imports.feed_changes import Window
 from sam_pipeline.sql.imports.feed_config import FeedConfig
@@ -98,7 +98,7 @@ def downloaded(
         FeedUnavailable: something is missing, and will be there later.
         BadInput: the server sent something else.
         ConfigError: the feed or its proxy can't be used.
-        StateUnusable: the files can't be written.
+        CannotCreate: the files can't be written.
     """
     digest = hashlib.sha256(feed.url.encode()).hexdigest()[:12]
     directory = state / f"import-{feed.kind}-{digest}"
@@ -145,7 +145,7 @@ def downloaded(
             new.rename(current)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise StateUnusable(f"{error.filename or directory}: {reason}") from error
+        raise CannotCreate(f"{error.filename or directory}: {reason}") from error
 
 
 def _index(directory: Path) -> dict[str, Version]:

@@ -97,7 +97,7 @@ class FeedConfig(FeedRules, TlsKeys, ProxyKeys):
         """The contents to import."""
         everything = KINDS[self.kind]
         if self.kind == CRIC and not self.tls_files.certificate_file:
-            # CRIC answers this query only if it knows who asks.
+            # CRIC answers this query only to clients with a certificate.
             everything = tuple(name for name in everything if name != "downtimes")
         return self.contents or everything
 

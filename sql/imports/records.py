@@ -246,21 +246,17 @@ def record_message(
     class_name: str, body: bytes, content_type: str, file: str, line: int
 ) -> Message:
     """The message of one record from a file, sent by whoever runs this process."""
+    # The same in each import of the record.
+    digest = hashlib.sha256(class_name.lower().encode("utf-8", "replace") + b"\0" + body.strip())
     headers = {
         CLASS: class_name,
-        MESSAGE_ID: content_id(class_name, body),
+        MESSAGE_ID: f"import-{digest.hexdigest()[:32]}",
         IDENTITY: operator_identity(login_name()),
         CONTENT_TYPE: content_type,
         FILE: file,
         LINE: str(line),
     }
     return Message(headers, body)
-
-
-def content_id(class_name: str, raw: bytes) -> str:
-    """The message id of a record from a file, which is the same in each import of the record."""
-    digest = hashlib.sha256(class_name.lower().encode("utf-8", "replace") + b"\0" + raw.strip())
-    return f"import-{digest.hexdigest()[:32]}"
 
 
 class Checkpoint:

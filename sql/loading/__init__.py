@@ -1,1 +1,1 @@
-"""A batch of messages into the class views, or among the dead letters."""
+"""Stores batches of messages in the class views, or as dead letters."""

@@ -45,7 +45,7 @@ _PERIODS = {
     "validfrom": ("validto", LAST_DAY),
     "timestamp": ("", ""),
 }
-"""By the column at which the period of a record begins: where it ends, and if that is absent."""
+"""By the column where the period of a record begins: the one where it ends, and the default end."""
 
 _NAME_PUBLISHERS = text("""
     SELECT name_publishers(CAST(:identities AS text[]), CAST(:names AS text[]))
@@ -61,7 +61,7 @@ _SITES = text("""
 
 
 class Question(NamedTuple):
-    """What decides about a record; records with the same values have the same answer.
+    """The facts that decide about a record; records with the same facts have the same answer.
 
     The days are those of its period as YYYY-MM-DD. The last one of a moment is "", and so are both
     of a record without times.
@@ -93,7 +93,7 @@ MOST_QUESTIONS = 10_000
 MOST_REFUSED = 0.1
 """The share of them that a new policy may refuse."""
 OF_A_CLASS = 50
-"""The records of a class in a batch that are remembered, about; each stands for as many others."""
+"""About how many records of a class are remembered from a batch; each stands for several others."""
 
 
 class HostMembership(NamedTuple):
@@ -294,7 +294,7 @@ def questions_about(view: ClassView, rows: Iterable[PendingRow]) -> list[tuple[s
         column_of.get(key, "") for key in ("hostname", "sitename", "monitoringhost")
     )
     if view.known is METRIC_OUTPUT:
-        site = ""  # it is not believed
+        site = ""  # the site that a result names is not trusted
     start_key = next((key for key in _PERIODS if key in column_of), "")
     end_key, if_open = _PERIODS.get(start_key, ("", ""))
     start, end = column_of.get(start_key, ""), column_of.get(end_key, "")

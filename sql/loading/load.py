@@ -385,7 +385,16 @@ def decode_batch(
         elif name == CHECK_CLASS:
             batch.counts.checks += 1
         elif view is None or view.problem:
-            reason, text = _why_not_loaded(message.message_class, view)
+            class_name, reason = message.message_class, CLASS_BROKEN
+            if view is not None:
+                text = f"{class_name}: {view.problem}"
+            elif built_in(class_name):
+                missing = "the view or its INSTEAD OF INSERT trigger is missing (sam-db check)"
+                text = f"{class_name}: {missing}"
+            else:
+                reason, text = UNKNOWN_CLASS, "the message names no class"
+                if class_name is not None:
+                    text = f"{class_name[:80]}: no view of that name with a trigger"
             batch.failures.append(whole_message(message, reason, text))
         else:
             if name not in decoders:
@@ -416,15 +425,3 @@ def decode_batch(
         if contents.ignored:
             batch.counts.ignored_keys.update(contents.ignored)
     return batch
-
-
-def _why_not_loaded(class_name: str | None, view: ClassView | None) -> tuple[str, str]:
-    """Reason and text of the dead letter of a message whose class has no usable view."""
-    if view is not None:
-        return CLASS_BROKEN, f"{class_name}: {view.problem}"
-    if built_in(class_name):
-        text = f"{class_name}: the view or its INSTEAD OF INSERT trigger is missing (sam-db check)"
-        return CLASS_BROKEN, text
-    if class_name is None:
-        return UNKNOWN_CLASS, "the message names no class"
-    return UNKNOWN_CLASS, f"{class_name[:80]}: no view of that name with a trigger"

@@ -34,7 +34,7 @@ SETTLED = timedelta(hours=1)
 """A host that joined the topology less than this before the first record about it is new: another
 time, the record may come first."""
 
-# The policy believes no site that a result names. Each day is a period of its own.
+# The policy trusts no site that a result names. Each day is a period of its own.
 _RESULTS = """
     SELECT
         publisher, hostName, '', coalesce(monitoringHost, ''), {day}, {day}, count(*),

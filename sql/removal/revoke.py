@@ -238,7 +238,14 @@ def revoke(
         DatabaseAway: the steps completed so far are committed; revoke again later.
     """
     with reading(engine) as connection:
-        publishers = _identities_of(connection, publisher)
+        rows = connection.execute(_PUBLISHERS).all()
+    publishers = {
+        row.identity: row.publisher_id for row in rows if publisher in (row.identity, row.name)
+    }
+    if not publishers:
+        near = did_you_mean(publisher, {name for row in rows for name in (row.identity, row.name)})
+        hint = f" ({near})" if near else ""
+        raise NoSuchPublisher(f"no publisher has the name or identity {publisher!r}{hint}")
 
     def step(action: Action, start: datetime = since, stop: datetime = ALWAYS) -> Withdrawn:
         """Run the action in a transaction of its own; a dry run undoes it."""
@@ -287,17 +294,6 @@ def revoke(
     return Revoked([*publishers], classes, letters, due_days, sealed)
 
 
-def _identities_of(connection: Connection, publisher: str) -> dict[str, int]:
-    """The identities with this name, or this identity, with their ids; raises NoSuchPublisher."""
-    rows = connection.execute(_PUBLISHERS).all()
-    ids = {row.identity: row.publisher_id for row in rows if publisher in (row.identity, row.name)}
-    if not ids:
-        near = did_you_mean(publisher, {name for row in rows for name in (row.identity, row.name)})
-        hint = f" ({near})" if near else ""
-        raise NoSuchPublisher(f"no publisher has the name or identity {publisher!r}{hint}")
-    return ids
-
-
 def _due(action: Action, period: RevokedPeriod, only_if: str = "") -> Withdrawn:
     """Run the action, and make the days due that it changes and that can have reports.
 
@@ -337,7 +333,7 @@ def _first_reported_day(connection: Connection) -> date:
 
 
 def _withdraw(period: RevokedPeriod, table: StatementTable, undo: bool) -> Withdrawn:
-    """Withdraw the statements of the period about one class, or undo that."""
+    """Withdraw the statements of the period in one class, or restore them."""
     if period.connection.dialect.name == "postgresql":
         period.run("SELECT lock_statements()")
     theirs = f"{_THEIRS} AND withdrawn_at IS {'NOT NULL' if undo else 'NULL'}"
@@ -357,7 +353,7 @@ def _withdraw(period: RevokedPeriod, table: StatementTable, undo: bool) -> Withd
 
 
 def _spans(period: RevokedPeriod, table: StatementTable, condition: str) -> list[RowSpan]:
-    """What reports read of the statements that hold."""
+    """The statements that hold, as far as reports read them."""
     if not table.start:
         return []
     columns = ", ".join((*table.keys, table.start, table.end, *table.facts))
@@ -392,7 +388,7 @@ class RowSpan(NamedTuple):
     at_midnight: bool
 
     def on_days(self, first: date, last: date) -> Iterator[tuple[date, object]]:
-        """The days from `first` to `last` on which the row counts, with what it says of them."""
+        """The days from `first` to `last` on which the row counts, with its content on each."""
         day = max(self.start.date(), first)
         while day <= last:
             midnight = _midnight(day)

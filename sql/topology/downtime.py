@@ -234,8 +234,8 @@ def without_endpoints(
             unmatched.add((site, host, flavour, downtime.get("downtimeId", "")))
     if not unmatched:
         return ""
-    # Those of a known host come first: their flavour or site probably has another name here. Others
-    # may be of sites that no report needs.
+    # Downtimes of a known host come first: their flavour or site probably has another name here.
+    # The others may be of sites that no report needs.
     hosts = {endpoint["hostName"] for endpoint in endpoints}
     in_order = sorted(unmatched, key=lambda names: (names[1] not in hosts, names))
     examples = []

@@ -23,7 +23,7 @@ from sam_pipeline.sql.loading.catalogue import (
 
 Row = Mapping[str, str]
 """Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. `source`
-is who said it: `message`, `hand`, `file` or `feed NAME`."""
+is where a row comes from: `message`, `hand`, `file` or `feed NAME`."""
 
 GOCDB, CRIC, VO_FEED, OSG, ARGO = "gocdb", "cric", "vofeed", "osg", "argo"
 """The names of feeds; that of a VO feed ends in `:` and its VO."""
@@ -48,7 +48,7 @@ def stored_rows(connection: Connection, message_class: MessageClass) -> list[Row
 
 
 def last_said(connection: Connection, message_class: MessageClass, source: str) -> list[Row]:
-    """What a source said last about each key, without what was withdrawn; `holds` if it holds."""
+    """The last statement of a source about each key, but none that was withdrawn."""
     keys = [*message_class.keys, SOURCE]
     holds: ColumnClause[bool] = column(HOLDS)
     statement = (
@@ -65,7 +65,7 @@ def last_said(connection: Connection, message_class: MessageClass, source: str) 
 def history(
     connection: Connection, message_class: MessageClass, site: str | None = None
 ) -> list[Row]:
-    """All that was said in a class, or about a site, by key and then as it was said."""
+    """All statements of a class, or those about a site, by key and then by time."""
     facts = (SOURCE, PUBLISHER, MESSAGE_ID, RECEIVED_AT, WITHDRAWN_AT, HOLDS)
     keys = [*message_class.keys, *facts]
     order = (*message_class.natural_key, "timestamp", RECEIVED_AT)

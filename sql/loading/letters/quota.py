@@ -7,8 +7,8 @@ counted.
 
 A wrong policy, class or clock refuses thousands of good results in minutes. Their letters can still
 be loaded once the site has corrected something, so they do not count towards the hourly limits;
-instead, the open ones have a budget in bytes. Those of a publisher of the policy are never only
-counted.
+instead, the open ones have a budget in bytes. The letters of a publisher of the policy are always
+stored.
 """
 
 from __future__ import annotations
