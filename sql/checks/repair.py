@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
@@ -77,15 +78,20 @@ _SQLITE_TRIGGERS = text("""
 logger = logging.getLogger(__name__)
 
 
-def repair(engine: Engine) -> tuple[list[str], list[Problem]]:
+class Repair(NamedTuple):
+    """What was done, one line per object, and the problems of the schema that remain."""
+
+    done: list[str]
+    problems: list[Problem]
+
+
+def repair(engine: Engine) -> Repair:
     """Restore the views, functions, triggers, grants and owners of the schema, but no tables.
 
     Of their rows it corrects which statements hold.
 
     Everything happens in one transaction. A statement that the database rejects is undone and
     logged, and its problem remains.
-
-    Returns what was done, one line per object, and the problems of the schema that remain.
 
     Raises:
         RepairRefused: objects or grants that are not ours would be lost; nothing was changed.
@@ -130,7 +136,7 @@ def repair(engine: Engine) -> tuple[list[str], list[Problem]]:
             with _attempt(connection, f"table {table.name}"):
                 if number := settle(connection, table):
                     done.append(f"{table.view}: {number} other statements hold")
-        return done, prefixed(name_of(engine), schema_problems(connection))
+        return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
 
 
 @contextmanager
