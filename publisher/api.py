@@ -11,8 +11,8 @@
 Once `publish_record` has returned, or the block was left, every record is confirmed by a broker or
 on disk in the spool; otherwise `NoBrokerTookIt` was raised, which names the lost messages. No call
 takes longer than `timeout_s`, by the monotonic clock, plus the time to write to the spool. A
-message that is sent again has the same id. Without `with`, call `close()`; what a forgotten
-Publisher still has goes to the spool, with a warning.
+message that is sent again has the same id. Without `with`, call `close()`; the messages of
+a forgotten Publisher are spooled, with a warning.
 
 A Publisher must be used by one thread at a time; each thread may have its own. After a fork it
 belongs to the parent process; a child makes its own.
@@ -230,7 +230,7 @@ class Publisher:
 
 
 class _Waiting:
-    """What was added to a Publisher and not delivered yet; it outlives a Publisher that is dropped.
+    """The records and messages that a Publisher has not delivered yet; it outlives its Publisher.
 
     It belongs to the process that made it.
     """
@@ -267,7 +267,7 @@ class _Waiting:
         return new_message(message_class, text, record_count=count, headers=self._origin)
 
     def rescue(self) -> None:
-        """Spool what a Publisher had when it was dropped, or when the program ended.
+        """Spool the messages of a Publisher that was dropped, or was open when the program ended.
 
         No broker is asked: the end of a program must not wait for one.
         """

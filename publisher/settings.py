@@ -170,7 +170,7 @@ class BrokerTable(TableKeys, TokenKeys):
 
 
 class MessageKeys(LoginKeys, TokenKeys):
-    """What the section and each copy have of their own."""
+    """The keys that each copy sets for itself, as the section does."""
 
     brokers: tuple[str, ...] = config_key("URLs of the brokers", each(problem_of_target), ())
     broker: tuple[BrokerTable, ...] = config_key("", joined(_problems_of_tables), ())
@@ -203,7 +203,7 @@ class CopyTable(MessageKeys):
 
 
 class PublisherConfig(MessageKeys, SectionKeys):
-    """Where messages go, and within which time; without a `spool` none is stored."""
+    """Where messages go and how long a call may take; without a `spool`, none is spooled."""
 
     SECTION = "publisher"
     SECRETS = ("password", "token", "proxy_password")

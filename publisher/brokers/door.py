@@ -64,7 +64,7 @@ class Door(HttpTransport):
         self._refused: dict[str, str] = {}
         """The reason, by message id."""
         self._failure = ""
-        """Why the door did not take the other messages now."""
+        """Why the door did not take the remaining messages."""
 
     @classmethod
     def secrets(cls, target: Target) -> dict[str, str]:

@@ -6,7 +6,7 @@ import argparse
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -238,7 +238,12 @@ def measure(
             print_lines(f"sam-publish: warning: {cell}: {problem}", file=sys.stderr)
         if cell.scenario == WARM_UP:
             if not args.json:
-                print_done(args, *server_lines(document), *table_heading())
+                processors = document["machine"]["processors"]
+                print_done(args, f"{document['server']} on {processors} processors")
+                if document["to_broker_ms"] is None:
+                    text = "the broker adds no time of its own to messages"
+                    print_done(args, f"{text}, so only the whole lag is known")
+                print_done(args, *table_heading())
             continue
         documents.append(document)
         if file:
@@ -249,13 +254,6 @@ def measure(
         else:
             print_done(args, table_row(document))
     return documents, None
-
-
-def server_lines(document: dict[str, Any]) -> Iterator[str]:
-    """What the first cell found out about the broker."""
-    yield f"{document['server']} on {document['machine']['processors']} processors"
-    if document["to_broker_ms"] is None:
-        yield "the broker adds no time of its own to messages, so only the whole lag is known"
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -98,7 +98,7 @@ def handle(args: argparse.Namespace) -> int:
 def messages_of(
     record: Record, config: PublisherConfig, headers: Mapping[str, str]
 ) -> list[Message]:
-    """The messages of a record; its time is now and its host this one, unless it has others.
+    """The messages of a record; `timestamp` defaults to now, `gatheredAt` to this host.
 
     Raises:
         RecordRefused: it can never be loaded.

@@ -22,24 +22,23 @@ from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.outgoing import fitted_record, outgoing, require_deliverable
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.termination import Termination
-from sam_pipeline.publisher.probe.input import (
-    RefusedRecord,
-    bursts,
-    raw_message,
-    read_files,
-    read_sources,
-)
+from sam_pipeline.publisher.probe.input import RefusedRecord, bursts, read_files
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import MAX_RECORDS
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    MAX_RECORDS,
+    MESSAGE_ID,
+    Message,
+    new_message_id,
+)
 from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
-from sam_pipeline.schema.records.input_file import PipePatience
+from sam_pipeline.schema.records.input_file import STDIN, InputFile, PipePatience, refuse_missing
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
     import argparse
 
-    from sam_pipeline.schema.messages.message import Message
 
 DESCRIPTION = """\
 Publish records from files or standard input: text (`key: value` lines, each record ended by EOT)
@@ -94,12 +93,16 @@ def handle(args: argparse.Namespace) -> int:
         return bursts(found, report, config.message_class, headers, max_records)
 
     def raw_messages() -> Iterator[Message]:
-        for block in read_sources(args.files):
-            message = raw_message(block, config.message_class, headers)
+        """One message with the unchanged bytes of each file."""
+        refuse_missing(args.files, "nothing was sent")
+        for name in args.files or [STDIN]:
+            with InputFile(name, decompress=False) as file:
+                ours = {CLASS: config.message_class, MESSAGE_ID: new_message_id()}
+                message = Message({**ours, "persistent": "true", **headers}, file.read())
             try:
                 require_deliverable(message, config)
             except MessageRefused as refusal:
-                report(RefusedRecord(block.name, block.line, refusal.reason, refusal.text))
+                report(RefusedRecord(file.name, 1, refusal.reason, refusal.text))
             else:
                 yield message
 

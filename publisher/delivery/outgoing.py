@@ -1,6 +1,7 @@
 """Messages as brokers and the spool get them: with class and destination, and signed.
 
-What no consumer could load is refused before it is sent or spooled; too long details are shortened.
+A message that no consumer could load is refused before it is sent or spooled; details that are too
+long are shortened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Publish messages as configured: each goes to the first broker that takes it, else to the spool.
 
-Each copy, a second set of brokers, has its connection, its memory of brokers and its spool, and
-works at the same time on a thread of its own until the deadline. Signals reach the main thread
-only, so that one spools what a thread has not delivered: a broker that hangs delays nobody.
+Each copy, a second set of brokers, has its own connection, memory of brokers and spool, and a
+thread that sends until the deadline. Signals reach only the main thread, which then spools the
+messages that a thread has not delivered: a broker that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -321,8 +321,8 @@ class MessageBatch:
 def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:
     """Publish the messages to the configured brokers within `config.timeout_s`.
 
-    On return each message is confirmed by a broker or on disk in the spool, and so it is for each
-    copy. Spooled messages of earlier calls are also sent, in at most a fifth of that time.
+    On return each message is confirmed by a broker or on disk in the spool, for the section and for
+    each copy. Spooled messages of earlier calls are also sent, in at most a fifth of that time.
 
     Raises:
         MessageRefused: no consumer could receive one of them, or it is too large. Nothing was sent.
@@ -487,7 +487,7 @@ class _CopyCourier:
         return result
 
     def abandon(self) -> None:
-        """Let the call under way, if there is one, end without effect on what comes next."""
+        """Detach the call under way, if there is one: its outcome no longer counts."""
         if self._call is not None:
             self._call = None
             self.brokers = BrokerSet(self.config)

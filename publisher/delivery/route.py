@@ -180,7 +180,7 @@ class Route:
 
 
 class Fact(NamedTuple):
-    """What is known of one address; all zero if nothing is known."""
+    """What this host remembers of one address; all zero for a new one."""
 
     worked_at: float = 0.0
     failures: int = 0
@@ -200,9 +200,9 @@ NOTHING = Fact()
 
 
 def credentials_of(target: Target) -> str:
-    """What the broker sees of us and how we trust it: login, token, proxy and TLS files.
+    """Login, token, proxy and TLS files of a broker as one text, which is secret: compare it only.
 
-    It is secret: only to be compared. Of a file for TLS it has the state, not the contents.
+    A TLS file counts by its modification time and size, not by its contents.
     """
     facts: list[object] = [target.insecure, target.vhost]
     for read in (target.login, lambda: token_for(target), target.find_proxy):

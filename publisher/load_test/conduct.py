@@ -1,4 +1,4 @@
-"""Measures one cell: connects all, starts all at once, waits until all has arrived."""
+"""Measures one cell: connects all clients, starts them together, and waits for all messages."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class StopSignal:
 
 
 COMPLETE, QUIET, LIMIT, INTERRUPTED = "complete", "quiet", "limit", "interrupted"
-"""Why a cell ended: everything arrived; nothing arrived any more; too late; by a signal."""
+"""Why a cell ended: everything arrived; arrivals stopped; time limit; signal."""
 
 QUIET_S = 5.0
-"""What has not arrived is missing when nothing has arrived for so long."""
+"""When nothing has arrived for this long, the rest counts as missing."""
 SETTLE_S = 0.2
 """How long to wait for duplicates when everything has arrived."""
 INTERRUPTED_S = 2.0
 """How long after a signal messages may still arrive."""
 START_S = 0.05
 MARGIN_S = 10.0
-"""Added to the limits of the processes before they are given up."""
+"""Added to the limits of the processes before the test gives up on them."""
 
 
 class CellRun(NamedTuple):
@@ -208,7 +208,7 @@ class _Measuring:
         return work / total if total else 0.0
 
     def _read(self, ready: Iterable[Any]) -> bool:
-        """Take what the processes say; return whether more messages have arrived."""
+        """Read the answers of the processes; return whether more messages have arrived."""
         before = sum(self._counts.values())
         for pipe in ready:
             if pipe == self._stop.descriptor:

@@ -54,7 +54,7 @@ class Sent(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What became of all messages; a topic delivers each of them to each consumer.
+    """The totals of all messages; a topic delivers each of them to each consumer.
 
     `missing` were confirmed and did not arrive; `unconfirmed` neither got a receipt nor arrived.
     """

@@ -42,9 +42,9 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import SessionLost
 
 READY, FAILED, PROGRESS, DONE = "ready", "failed", "progress", "done"
-"""The first item of what a worker says."""
+"""The first item of an answer."""
 GO, STOP, EMPTY, END = "go", "stop", "empty", "end"
-"""The first item of what it is asked to do."""
+"""The first item of a request."""
 PROGRESS_S = 0.1
 JOIN_S = 5.0
 TICK_S = 0.002
@@ -86,7 +86,7 @@ class Worker:
         end.close()
 
     def say(self, *request: object) -> None:
-        """Ask for something; a process that has ended hears nothing."""
+        """Send a request; nothing happens if the process has ended."""
         with suppress(OSError):
             self.pipe.send(request)
 
@@ -410,7 +410,7 @@ class _Pace:
 
 
 def _empty(opened: dict[int, Consumer], problems: list[str]) -> None:
-    """Take the rest of a queue: some brokers would keep it for ever."""
+    """Consume the rest of a queue, which some brokers would keep for ever."""
     ends_at = time.monotonic() + EMPTY_S
     last = time.monotonic()
     while time.monotonic() - last < EMPTY_QUIET_S:

@@ -13,12 +13,9 @@ from typing import NamedTuple, Union
 from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import (
-    CLASS,
     MAX_BYTES,
     MAX_RECORDS,
-    MESSAGE_ID,
     Message,
-    new_message_id,
     pack,
 )
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
@@ -57,7 +54,7 @@ class InputBlock(NamedTuple):
 
 
 class Pause:
-    """In the place of a record: no other may follow for a long time."""
+    """Follows the last record that a pipe has for now: the next may take long to arrive."""
 
 
 class RefusedRecord(NamedTuple):
@@ -73,20 +70,6 @@ class RefusedRecord(NamedTuple):
 
 
 Found = Union[Record, RefusedRecord, Pause]
-
-
-def read_sources(names: Sequence[str]) -> list[InputBlock]:
-    """The unchanged contents of all files; without a name, or for `-`, of standard input.
-
-    Raises:
-        UnreadableInput: a file can't be read; nothing was sent yet.
-    """
-    refuse_missing(names, "nothing was sent")
-    blocks = []
-    for name in names or [STDIN]:
-        with InputFile(name, decompress=False) as file:
-            blocks.append(InputBlock(file.name, file.read()))
-    return blocks
 
 
 def read_files(
@@ -211,12 +194,6 @@ def read_records(
             yield from map(fit, rows) if len(item.raw) > LARGE_BYTES else rows
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)
-
-
-def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, str]) -> Message:
-    """One message with the unchanged bytes of a file."""
-    ours = {CLASS: message_class, MESSAGE_ID: new_message_id(), "persistent": "true"}
-    return Message({**ours, **headers}, source.body)
 
 
 def _read_objects(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]:

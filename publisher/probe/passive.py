@@ -40,14 +40,14 @@ MAX_LINE_BYTES = 1024 * 1024
 FIFO_BYTES = 64 * 1024
 """Bytes of a FIFO read at a time."""
 CAPACITY_BYTES = 1024 * 1024
-"""What the kernel stores while nobody reads; the most that an ordinary account may ask for."""
+"""How much the kernel stores while nobody reads; the most that an ordinary account may set."""
 
 TOO_LARGE, TRUNCATED = "too-large", "truncated"
 PROBLEMS = {
     TOO_LARGE: f"the line has more than {MAX_LINE_BYTES} bytes",
     TRUNCATED: "the line has no end",
 }
-"""By the reason why a line is refused."""
+"""The message for each reason to refuse a line."""
 
 _SET_CAPACITY = 1031  # fcntl.F_SETPIPE_SZ, which Python 3.9 does not name
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -62,7 +62,7 @@ class InputLine(NamedTuple):
 
 
 class Lines:
-    """Cuts blocks of bytes into lines; of one that is too long only the beginning is stored."""
+    """Cuts blocks of bytes into lines, and stores only the beginning of one that is too long."""
 
     def __init__(self) -> None:
         self.number = 0

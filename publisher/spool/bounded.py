@@ -9,9 +9,9 @@ A full spool refuses messages (exit code 74) or drops its oldest elements, see `
 Its size is cached in a small file: a process per result can't count 100 000 elements each time.
 Others may add and remove elements, and a file that is lost, damaged or busy costs a recount.
 
-Results that were lost, neither published nor spooled, are also counted. A disk that takes no result
-is full or read-only, and most likely also that of the state directory. So this count is written
-where anything can be written: there, in memory, or in /tmp.
+Lost results, neither published nor spooled, are also counted. If the disk of the spool is full or
+read-only, that of the state directory most likely is as well. So this count is written to the first
+place that takes it: the state directory, memory, or /tmp.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class CountFile:
 
 
 def count_losses(state: Optional[Path], results: int) -> None:
-    """Add to the count, wherever that is possible."""
+    """Add to the count, in the first place that takes it."""
     for place in _places(state):
         with suppress(OSError, ValueError):
             descriptor = _opened(place, os.O_RDWR | os.O_CREAT)

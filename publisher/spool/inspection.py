@@ -58,7 +58,7 @@ class SpoolState(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """All results that were ever lost, and when the last one was."""
+    """The number of results ever lost, and when the last one was lost."""
 
     results: int = 0
     last: Optional[datetime] = None
