@@ -59,6 +59,8 @@ class Door(HttpTransport):
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
         super().__init__(target, deadline)
+        self._session.max_answer_bytes = MAX_ANSWER_BYTES
+        self._session.permits_cut = True  # the messages of its complete lines are stored
         self.stored_in = ""
         """Where the door stored the last message: `database`, `broker` or `spool`."""
         self._refused: dict[str, str] = {}
@@ -105,13 +107,8 @@ class Door(HttpTransport):
         """The positions of the messages that are stored; keeps why others are not."""
         while batch and not self._failure:
             request = _request([line.text for line in batch], compressed=True)
-            answer = self._session.request(
-                request,
-                deadline,
-                max_answer_bytes=MAX_ANSWER_BYTES,
-                meanwhile=self.meanwhile,
-                permits_cut=True,  # the messages of its complete lines are stored
-            )
+            self._session.meanwhile = self.meanwhile
+            answer = self._session.request(request, deadline)
             if answer.status == 200:
                 batch = yield from self._stored(batch, answer)
             elif answer.status == 403:

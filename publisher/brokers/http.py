@@ -105,6 +105,11 @@ class HttpSession:
     """
 
     def __init__(self, target: Target, deadline: Deadline, headers: Mapping[str, str]) -> None:
+        self.max_answer_bytes = MAX_ANSWER_BYTES
+        self.permits_cut = False
+        """Whether the body of an answer may be incomplete."""
+        self.meanwhile: Callable[[], bool] = nothing_else
+        """Called until an answer begins, as long as it has something to do."""
         self._target = target
         self._headers = headers
         self._channel: Optional[Channel] = open_channel(target, deadline)
@@ -113,20 +118,11 @@ class HttpSession:
     def is_open(self) -> bool:
         return self._channel is not None
 
-    def request(
-        self,
-        request: HttpRequest,
-        deadline: Deadline,
-        *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        meanwhile: Callable[[], bool] = nothing_else,
-        permits_cut: bool = False,
-    ) -> HttpAnswer:
+    def request(self, request: HttpRequest, deadline: Deadline) -> HttpAnswer:
         """The broker's answer: 2xx, 500, or 4xx about this request.
 
         An idle connection that the broker closed is opened again. A request that was sent is never
-        repeated: the broker may have received it. Until the answer begins, `meanwhile` is called as
-        long as it has something to do. With `permits_cut`, the body of an answer may be incomplete.
+        repeated: the broker may have received it.
 
         Raises:
             BrokerUnavailable: no answer, or an error that any request would get.
@@ -138,7 +134,7 @@ class HttpSession:
         channel = self._channel
         channel.deadline = deadline
         try:
-            answer = self._exchange(channel, request, max_answer_bytes, meanwhile, permits_cut)
+            answer = self._exchange(channel, request)
         except (OSError, HTTPException) as error:
             self.close()
             raise BrokerUnavailable(self._target, _reason_of(error, channel)) from error
@@ -153,14 +149,7 @@ class HttpSession:
             self._channel.close()
             self._channel = None
 
-    def _exchange(
-        self,
-        channel: Channel,
-        request: HttpRequest,
-        max_answer_bytes: int,
-        meanwhile: Callable[[], bool],
-        permits_cut: bool,
-    ) -> HttpAnswer:
+    def _exchange(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
         """Send a request and read its answer; close the connection if it can't be reused."""
         broker = self._target.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
@@ -168,7 +157,7 @@ class HttpSession:
         with suppress(ConnectionError):  # the broker may refuse early: then its answer says why
             channel.send(encoded(request, broker, headers, channel.forwarded))
             reusable = True
-        while not channel.has_arrived() and meanwhile():
+        while not channel.has_arrived() and self.meanwhile():
             pass
         # A channel has all that HTTPResponse uses of a socket.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
@@ -177,13 +166,13 @@ class HttpSession:
             try:
                 while data := response.read(PIECE_BYTES):
                     body += data
-                    if len(body) > max_answer_bytes:
-                        raise HTTPException(f"longer than {max_answer_bytes} bytes")
+                    if len(body) > self.max_answer_bytes:
+                        raise HTTPException(f"longer than {self.max_answer_bytes} bytes")
                 if response.length:  # `read` with a size does not check the length
                     raise HTTPException(f"{response.length} bytes are missing")
             except (OSError, HTTPException) as error:
                 # After an early refusal, the reset of the connection may overtake the answer.
-                if response.status < 400 and not permits_cut:
+                if response.status < 400 and not self.permits_cut:
                     raise
                 reusable, cut = False, _reason_of(error, channel)
             answer_headers = {name.lower(): value for name, value in response.getheaders()}

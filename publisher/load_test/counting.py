@@ -5,6 +5,7 @@ A message is the number `number` of the producer `producer`; both begin with 0.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +15,13 @@ from typing import NamedTuple, Optional
 MAX_LISTED = 20
 """The number of ids of lost or repeated messages that are listed; all of them are counted."""
 
-Bitmap = bytearray
-"""Bit `n % 8` of byte `n // 8` is set if message `n` arrived."""
-
 
 class Arrivals:
     """What one consumer received."""
 
     def __init__(self, shares: Sequence[int]) -> None:
         """`shares`: how many messages each producer sends at most."""
-        self.bitmaps = [Bitmap((share + 7) // 8) for share in shares]
+        self._bitmaps = [bytearray((share + 7) // 8) for share in shares]
         self.count = 0
         """Without duplicates."""
         self.duplicates = 0
@@ -36,7 +34,7 @@ class Arrivals:
         Raises:
             IndexError: no message has this number.
         """
-        bitmap, at, bit = self.bitmaps[producer], number >> 3, 1 << (number & 7)
+        bitmap, at, bit = self._bitmaps[producer], number >> 3, 1 << (number & 7)
         if bitmap[at] & bit:
             self.duplicates += 1
             if len(self.repeated) < MAX_LISTED:
@@ -44,6 +42,10 @@ class Arrivals:
         else:
             bitmap[at] |= bit
             self.count += 1
+
+    def bitmaps(self) -> list[int]:
+        """A number per producer: bit `n` is set if its message `n` arrived."""
+        return [int.from_bytes(bitmap, "little") for bitmap in self._bitmaps]
 
 
 class Sent(NamedTuple):
@@ -82,28 +84,24 @@ def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) ->
         for number, one in enumerate(arrivals)
         for message in one.repeated
     ]
-    delivered = sum(one.count for one in arrivals)
-    readers = [one.bitmaps for one in arrivals]
+    readers = [one.bitmaps() for one in arrivals]
     if shared:
-        union = [Bitmap(len(bitmap)) for bitmap in readers[0]]
+        union = [0] * len(sent)
         for bitmaps in readers:
             for producer, bitmap in enumerate(bitmaps):
-                for at, (before, now) in enumerate(zip(union[producer], bitmap)):
-                    for bit in range(8) if before & now else ():
-                        if (before & now) >> bit & 1:
-                            duplicates += 1
-                            name = _name(producer, at * 8 + bit)
-                            repeated.append(f"{name} at two consumers")
-                    union[producer][at] = before | now
+                twice = union[producer] & bitmap
+                duplicates += count(twice)
+                for match in re.finditer("1", f"{twice:b}"[::-1]):
+                    repeated.append(f"{_name(producer, match.start())} at two consumers")
+                union[producer] |= bitmap
         readers = [union]
-        delivered = sum(count(bitmap) for bitmap in union)
     missing = unconfirmed = 0
     missing_ids: list[str] = []
     for reader, bitmaps in enumerate(readers):
         for producer, (total, confirmed) in enumerate(sent):
             arrived = bitmaps[producer]
-            lost = confirmed - count(first_bits(arrived, confirmed))
-            absent = total - count(first_bits(arrived, total))
+            lost = confirmed - count(arrived & ((1 << confirmed) - 1))
+            absent = total - count(arrived & ((1 << total) - 1))
             missing += lost
             unconfirmed += absent - lost
             if lost and len(missing_ids) < MAX_LISTED:
@@ -115,7 +113,7 @@ def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) ->
         sent=sum(one.total for one in sent),
         confirmed=sum(one.confirmed for one in sent),
         expected=sum(one.total for one in sent) * len(readers),
-        delivered=delivered,
+        delivered=sum(count(bitmap) for bitmaps in readers for bitmap in bitmaps),
         missing=missing,
         unconfirmed=unconfirmed,
         duplicates=duplicates,
@@ -124,32 +122,15 @@ def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) ->
     )
 
 
-def count(bitmap: Bitmap) -> int:
+def count(bitmap: int) -> int:
     """How many messages arrived."""
-    return bin(int.from_bytes(bitmap, "little")).count("1")
+    return f"{bitmap:b}".count("1")
 
 
-def first_bits(bitmap: Bitmap, limit: int) -> Bitmap:
-    """The bits of the numbers below the limit."""
-    whole, rest = divmod(limit, 8)
-    head = bitmap[:whole]
-    if rest and whole < len(bitmap):
-        head.append(bitmap[whole] & ((1 << rest) - 1))
-    return head
-
-
-def gaps(bitmap: Bitmap, limit: int) -> Iterator[tuple[int, int]]:
+def gaps(bitmap: int, limit: int) -> Iterator[tuple[int, int]]:
     """The first and last number of each run of messages below the limit that did not arrive."""
-    first = None
-    for number in range(limit):
-        if bitmap[number >> 3] >> (number & 7) & 1:
-            if first is not None:
-                yield first, number - 1
-            first = None
-        elif first is None:
-            first = number
-    if first is not None:
-        yield first, limit - 1
+    for match in re.finditer("0+", f"{bitmap:b}"[::-1].ljust(limit, "0")[:limit]):
+        yield match.start(), match.end() - 1
 
 
 def _name(producer: int, number: int) -> str:

@@ -24,7 +24,6 @@ from sam_pipeline.publisher.load_test.counting import (
     balance,
     bucket,
     count,
-    first_bits,
     gaps,
     middle,
 )
@@ -138,11 +137,13 @@ def test_the_bitmaps_agree_with_sets(numbers: list[int], limit: int) -> None:
     found = arrivals([100], *((0, number) for number in numbers))
     expected = {number for number in numbers if number < limit}
 
-    missing = [n for first, last in gaps(found.bitmaps[0], limit) for n in range(first, last + 1)]
+    (bitmap,) = found.bitmaps()
 
-    assert found.count == count(found.bitmaps[0]) == len(set(numbers))
+    missing = [n for first, last in gaps(bitmap, limit) for n in range(first, last + 1)]
+
+    assert found.count == count(bitmap) == len(set(numbers))
     assert found.duplicates == len(numbers) - len(set(numbers))
-    assert count(first_bits(found.bitmaps[0], limit)) == len(expected)
+    assert count(bitmap & ((1 << limit) - 1)) == len(expected)
     assert missing == sorted(set(range(limit)) - expected)
 
 
