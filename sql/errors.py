@@ -325,7 +325,7 @@ def message_of(error: Exception) -> str:
 
 
 def translated(error: Exception, database: str, role: str = "") -> SqlError:
-    """An error of a driver as one of ours; `role` is what the program needs on PostgreSQL."""
+    """Translate an error of a driver; `role` is the role that the program needs on PostgreSQL."""
     if kind_of(error) is Kind.RETRY:
         return away(error, database)
     text = f"{database}: {message_of(error)}"

@@ -1,4 +1,4 @@
-"""Silence: the classes, sites and probes of which nothing arrives any more."""
+"""Silence: the classes, sites and probes that no longer report."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _numbers(
 
 
 class Readers(NamedTuple):
-    """Who may read metrics: over TLS with a certificate of ours, who sends the token of a file."""
+    """Who may read metrics: clients with the token of a file, over TLS with our certificate."""
 
     tls_files: TlsFiles | None = None
     token_file: Path | None = None

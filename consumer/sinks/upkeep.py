@@ -37,7 +37,7 @@ A_DAY, COMING = timedelta(days=1), timedelta(days=3)
 SHARE = 0.1
 """The share of time that each task may take from loading."""
 WATCH_SHARE = 0.03
-"""The same for the search for silent probes, which reads all statuses."""
+"""The share that the search for silent probes may take: it reads all statuses."""
 IDLE_TURNS = 2
 """Turns without work after which a task rests; in one turn another loader may be doing the work."""
 

@@ -123,7 +123,7 @@ def failing(config: PublisherConfig) -> tuple[int, str]:
 
 PREFIX = "sam_publish"
 MODE = 0o644
-"""Of the file: node_exporter has an account of its own."""
+"""The mode of the file: node_exporter runs under an account of its own."""
 
 Label = tuple[str, str]
 Sample = tuple[Sequence[Label], float]

@@ -155,7 +155,7 @@ class Fifo:
                 os.close(descriptor)
         size = 0
         with suppress(BlockingIOError):
-            # Writers may go on for ever, but they can't have been there before the end.
+            # Writers may go on forever, but they can't have been there before the end.
             while size <= CAPACITY_BYTES and (block := os.read(self._always_open, FIFO_BYTES)):
                 size += len(block)
                 yield from lines.cut(block)

@@ -200,7 +200,7 @@ def _follow(
             continue
         with suppress(subprocess.TimeoutExpired):
             process.wait(wait_s)
-    # A child process may outlive the plugin, keep a pipe open, or even write for ever.
+    # A child process may outlive the plugin, keep a pipe open, or even write forever.
     rest = Deadline.after(POLL_S)
     while not rest.expired and output.take(0):
         pass

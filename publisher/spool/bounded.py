@@ -123,7 +123,7 @@ class BoundedSpool:
     def _drop_oldest(self, count: SpoolCount, need: tuple[int, int]) -> None:
         """Drop elements until there is room for `need` (messages, bytes), and some more.
 
-        Those that were set aside come first: no broker gets them.
+        Quarantined elements come first: no broker gets them.
         """
         if not self._fits(SpoolCount(""), need):  # too much for an empty spool
             return

@@ -180,7 +180,7 @@ def set_aside(queue: DirectoryQueue) -> Iterator[Element]:
 
 
 def drop(queue: DirectoryQueue, element: Element) -> bool:
-    """Remove an element for ever; False if another process has locked or removed it."""
+    """Delete an element permanently; False if another process has locked or removed it."""
     name = element.entry.name
     if element.is_aside:
         queue.remove_aside(name)

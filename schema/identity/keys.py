@@ -74,7 +74,7 @@ class Signer(Protocol):
     def public_key(self) -> PublicKey: ...
 
     def sign(self, data: bytes) -> bytes:
-        """The signature of `data`; raises ConfigError if the key can't be used any more."""
+        """The signature of `data`; raises ConfigError if the key can no longer be used."""
         ...
 
 

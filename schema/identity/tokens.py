@@ -20,7 +20,7 @@ from sam_pipeline.schema.secret_file import read_private
 
 TOKEN_BYTES = 32
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""Of a file of tokens: a hundred thousand of them."""
+"""The limit on a file of tokens: room for a hundred thousand."""
 FORM = "expected NAME SHA256, the digest as 64 hexadecimal digits"
 
 

@@ -52,7 +52,7 @@ SESSION = frozenset(
 """Headers of STOMP itself, and the one by which RabbitMQ vouches for a sender."""
 
 # An `ack` from a publisher breaks consumers on Artemis, and a `priority` or an `_AMQ_ROUTING_TYPE`
-# of 99 stops its queue for ever; it drops messages that repeat an `_AMQ_DUPL_ID`. ActiveMQ closes
+# of 99 stops its queue forever; it drops messages that repeat an `_AMQ_DUPL_ID`. ActiveMQ closes
 # the connection without an ERROR because of a bad `timestamp`, `transformation` or
 # `AMQ_SCHEDULED_DELAY`, and `expires` makes it drop a message after its receipt. RabbitMQ refuses a
 # `CC` over STOMP.

@@ -116,7 +116,7 @@ def new_message(
     headers: Mapping[str, str] | None = None,
     message_id: str | None = None,
 ) -> Message:
-    """A persistent message of ours, with a new id unless one is given."""
+    """A persistent message; generates an id unless one is given."""
     standard = {
         CLASS: message_class,
         MESSAGE_ID: message_id or new_message_id(),

@@ -39,7 +39,7 @@ MAX_INTEGER = 2**63 - 1
 _unwritten: list[OSError] = []
 """Why standard output could not be written in this call of `run`."""
 _readers_gone: list[BrokenPipeError] = []
-"""The same, if its reader, such as `head`, has closed the pipe."""
+"""Why it could not, if the reader of the pipe, such as `head`, has closed it."""
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 

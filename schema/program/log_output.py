@@ -99,7 +99,7 @@ class FoldingHandler(logging.Handler):
     def _end_repetition(self) -> None:
         with self.lock:
             self._write_repeated()
-            self._last_key = None  # a line that repeats for ever is written once a minute
+            self._last_key = None  # a line that repeats forever is written once a minute
 
     def _write_repeated(self) -> None:
         if self._timer is not None:

@@ -64,7 +64,7 @@ class Key:
         self.name = key
         self.read = read
         self.unit_s = unit_s
-        """Of a duration: how many seconds one unit of the value is."""
+        """For a duration: the seconds in one unit of the value."""
 
     def __set_name__(self, owner: Any, attribute: str) -> None:
         self.owner = owner
@@ -128,7 +128,7 @@ class Settings:
         return ()
 
     def replace(self: SettingsType, **changes: Any) -> SettingsType:
-        """The same values with some changes."""
+        """A copy with some changes."""
         return type(self)(**{**self._values(), **changes})
 
     def _values(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ WINDOW = {
 _DOWNTIMES = (
     "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
     " classification, severity, coalesce(description, ''), announced_s{} FROM report_downtime"
-    # Those of the whole downtime, which the database finds first.
+    # The times of the whole downtime, which the database finds first.
     " WHERE whole_start_s < :end AND whole_end_s > :start AND start_s < :end AND end_s > :start"
 )
 # The time column of `report_result` that the index supports.

@@ -206,7 +206,7 @@ def changed_announcements(
 ) -> list[tuple[Downtime | Exclusion, bool]]:
     """The downtimes, then the exclusions that only one of two runs has read, and if it is the new.
 
-    Those of the old run are first. One that was changed is listed twice.
+    Rows of the old run are first. One that was changed is listed twice.
     """
     before, after = (
         map(json.loads, connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one())

@@ -49,7 +49,7 @@ def requested_reports(
     force: bool,
     archived: Container[date] = (),
 ) -> list[DueReport]:
-    """The same period for every report.
+    """Every report with the same days, those of a period.
 
     Args:
         archived: the days that are read from the archive.

@@ -199,7 +199,7 @@ def effect(
 def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
     """The days up to today that the exclusion touches and that wait for a run.
 
-    That of a monitoring host also touches the days after it on which its results would count.
+    Excluding a monitoring host also touches the days after it on which its results would count.
     """
     is_of_host = exclusion.kind == MONITORING_HOST
     end = exclusion.end + (1 + DAY_S if is_of_host else 0)

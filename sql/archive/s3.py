@@ -142,7 +142,7 @@ class S3Store:
 
 
 def of_server(error: BotoCoreError | ClientError, where: str) -> ArchiveError:
-    """An error of the library as one of ours."""
+    """Translate an error of the library."""
     text = f"{where}: {error}"
     if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
         return ArchiveRefused(text)

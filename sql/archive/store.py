@@ -158,7 +158,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 def of_disk(error: OSError, path: str) -> ArchiveError:
-    """An error of a file in the archive as one of ours."""
+    """Translate an error of a file in the archive."""
     text = f"{path}: {with_advice(error)}"
     if error.errno == errno.EEXIST:
         return ArchiveConflict(text)

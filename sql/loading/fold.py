@@ -35,7 +35,7 @@ _NUMBER_DAYS = text("""
 """)
 
 FORGOTTEN_AFTER = timedelta(days=7)
-"""A probe without a result for so long is not expected any more."""
+"""A probe without a result for this long is no longer expected."""
 PART = 100_000
 """The statuses that one query looks at."""
 MAX_NAMED = 100

@@ -375,7 +375,7 @@ def _spans(period: RevokedPeriod, table: StatementTable, condition: str) -> list
 
 
 class RowSpan(NamedTuple):
-    """A row that counts from `start` until `end` (None: for ever).
+    """A row that counts from `start` until `end` (None: forever).
 
     If `at_midnight`, it counts on the days at whose beginning it is valid; otherwise on each day
     that it overlaps, for that part of the day.

@@ -73,7 +73,7 @@ class HttpProblem(Exception):
         self.facts = facts
 
     def of(self, message_id: str) -> HttpProblem:
-        """The same problem, as that of one message."""
+        """This problem, for one message."""
         facts = {**self.facts, "messageId": message_id}
         return HttpProblem(self.status, str(self), self.headers, self.closes, **facts)
 

@@ -173,7 +173,7 @@ class Body:
         return b"".join(pieces) + await self.whole_or_empty()
 
     def accept(self) -> None:
-        """Its sender is known now: it does not need the room of strangers any more."""
+        """Its sender is known now, so it no longer takes the room of strangers."""
         if not self.is_known:
             self._strangers.reading_bytes -= self.reserved
             self._intake.reading_bytes += self.reserved
@@ -192,7 +192,7 @@ class Body:
             raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")
 
     def free(self, count: int) -> None:
-        """These many bytes are not in memory any more."""
+        """`count` bytes have left the memory."""
         self.reserved -= count
         if self.is_known:
             self._intake.reading_bytes -= count
@@ -200,7 +200,7 @@ class Body:
             self._strangers.reading_bytes -= count
 
     def close(self) -> None:
-        """Nothing of it is needed any more."""
+        """The body is no longer needed."""
         self.free(self.reserved)
 
     def _begin(self) -> bool:
@@ -292,7 +292,7 @@ class Exchange:
         return identity
 
     def recognised(self, token: str = "") -> str:
-        """The identity of the sender, who is not a stranger any more; raises HttpProblem."""
+        """The identity of the sender, who is no longer a stranger; raises HttpProblem."""
         identity = self.access.identity_of(self.request, token)
         self.body.accept()
         self.request.protocol.sender_is_known()  # type: ignore[attr-defined]

@@ -218,7 +218,7 @@ class FrameReader:
         self._searched = 0
         """The offset up to which that body was searched for a NUL without finding one."""
         self._skipped = 0
-        """How many bytes of that body are not in the buffer any more."""
+        """Bytes of that body already dropped from the buffer."""
         self._is_wary = self._has_ended = False
         self._forms: list[FrameForm] = []
         self._counts: Counter[tuple[str, ...]] = Counter()

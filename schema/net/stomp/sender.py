@@ -36,7 +36,7 @@ WRITE_BYTES = 64 * 1024
 """Frames are joined up to this size and written at once."""
 
 MAX_REFUSALS = 3
-"""After this many refusals of a destination its messages are not sent any more."""
+"""After this many refusals, no more messages are sent to a destination."""
 
 MAX_UNCONFIRMED = 500
 """The limit on messages under way: more are not faster, and after a failure they are in doubt."""

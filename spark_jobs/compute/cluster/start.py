@@ -174,7 +174,7 @@ def is_stack(line: str) -> bool:
 
 
 def failure(what: str, error: Exception, directories: Sequence[str]) -> SparkFailed | SparkDiskFull:
-    """An error of Spark as one of ours.
+    """Translate an error of Spark.
 
     Args:
         what: what failed.
