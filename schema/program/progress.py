@@ -73,9 +73,8 @@ class Progress:
 
     def share(self, share: float) -> None:
         """Draw a bar behind the name of the stage: `share`, from 0 to 1, is done."""
-        if self._is_terminal and self._stage_began is not None:
-            self._print(f"\r{self._stage_line}{_bar(share)}\x1b[K")
-            self._drawn = True
+        if self._stage_began is not None:
+            self.draw(f"{self._stage_line}{_bar(share)}")
 
     def interrupt(self) -> None:
         """End the line before another text is printed; the stage goes on in a line of its own."""

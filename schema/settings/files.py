@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -127,16 +128,14 @@ def read_configuration(file: Path | None) -> TomlDocument:
 
 
 def _read_toml(path: Path) -> tuple[TomlFile, dict[str, Any]]:
-    from importlib import import_module
-
-    try:
-        toml = import_module("tomllib")
-    except ModuleNotFoundError:  # Python 3.9 and 3.10
-        toml = import_module("tomli")
+    if sys.version_info >= (3, 11):
+        from tomllib import loads  # novm
+    else:
+        from tomli import loads
     with open(_opened(path), "rb") as opened:
         status = os.fstat(opened.fileno())
         text = opened.read().decode().replace("\r\n", "\n")
-    return TomlFile(path, text, status), toml.loads(text)
+    return TomlFile(path, text, status), loads(text)
 
 
 def _located(error: ValueError, path: Path) -> str:

@@ -89,11 +89,9 @@ class Findings(Generic[T]):
 
     def config(self) -> T:
         """The settings; raises ConfigError with all problems."""
-        if not self.problems:
-            config = self.settings(**self.values)
-            if not any(config.problems()):
-                return config
-        raise ConfigError(self.all_problems())
+        if problems := self.all_problems():
+            raise ConfigError(problems)
+        return self.settings(**self.values)
 
     def only(self, *names: str) -> T:
         """The settings with some of the keys, whatever the problems of the others.

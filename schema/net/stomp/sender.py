@@ -87,14 +87,10 @@ class SendingSession(StompSession):
         login = {"login": user, "passcode": password, "heart-beat": "0,0", "host": vhost}
         try:
             self.server = self.log_in(login, deadline).get("server", "")
-        except NoAnswer:
+        except BaseException as error:
             self.drop()
-            raise
-        except SessionLost as loss:
-            self.drop()
-            raise SessionLost(f"login failed: {loss}", loss.by_error) from loss
-        except BaseException:
-            self.drop()
+            if isinstance(error, SessionLost) and not isinstance(error, NoAnswer):
+                raise SessionLost(f"login failed: {error}", error.by_error) from error
             raise
 
     def user_headers(self) -> dict[str, str]:
