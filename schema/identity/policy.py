@@ -407,11 +407,11 @@ def _problems(
     `owners` are the places of the publishers before, by their names, identities and keys.
     """
     if publisher.key_names and not publisher.keys:
-        yield "is", f"{KEY}:{publisher.key_names[0]} needs `keys`"
+        yield "is", f"{KEY}:{publisher.key_names[0]} requires `keys`"
     if publisher.keys and not publisher.key_names:
-        yield "keys", f"they need an identity {KEY}:NAME in `is`"
+        yield "keys", f"they require an identity {KEY}:NAME in `is`"
     if publisher.signed and not publisher.keys:
-        yield "signed", "it needs `keys`: nothing would be allowed"
+        yield "signed", "it requires `keys`; without them nothing would be allowed"
     values = [
         *(("name", text) for text in [publisher.name]),
         *(("is", text) for text in publisher.identities),

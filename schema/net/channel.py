@@ -19,7 +19,7 @@ from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 RECEIVE_BYTES = 65536
 MIN_USER_TIMEOUT_MS = 1000
 NO_ANSWER = "no answer in time"
-NOT_READING = "it is not reading what we send"
+NOT_READING = "it does not read the data we send"
 
 
 class Channel:

@@ -114,7 +114,7 @@ def parse_head(head: bytearray) -> Frame:
         text = text.replace("\r\n", "\n").rstrip("\r")
     command, *lines = text.split("\n")
     if command not in COMMANDS:
-        raise NotAFrame(f"no STOMP frame begins {quoted(head)}")
+        raise NotAFrame(f"not a STOMP frame: {quoted(head)}")
     lines.reverse()  # of a repeated name the first counts, and a dict keeps the last
     try:
         headers = dict([line.split(":", 1) for line in lines])
@@ -139,7 +139,7 @@ def _unescaped(text: str, lenient: bool = False) -> str:
     except KeyError as error:
         if lenient:
             return _ESCAPE_SEQUENCE.sub(lambda match: _UNESCAPE.get(match[0], match[0]), text)
-        raise FrameError(f"a header with the escape {error} that STOMP does not know") from None
+        raise FrameError(f"a header with the unknown escape {error}") from None
 
 
 def quoted(data: bytearray) -> str:
@@ -319,7 +319,7 @@ class FrameReader:
         if not known:
             if buffer.startswith(TLS_ALERT, start):
                 raise self._not_a_frame("it speaks TLS on this port: use stomp+ssl://")
-            raise self._not_a_frame(f"no STOMP frame begins {quoted(buffer[start:])}")
+            raise self._not_a_frame(f"not a STOMP frame: {quoted(buffer[start:])}")
         if len(buffer) < limit:
             return None
         if not self._lenient or command not in TOLERATED:

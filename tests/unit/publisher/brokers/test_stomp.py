@@ -59,7 +59,7 @@ def outcome_of(
             b"ERROR\nversion:1.0,1.1\nmessage:Unsupported version\n\n\0",
             "Unsupported version: it speaks STOMP 1.0,1.1, not 1.2",
         ),
-        (b"HTTP/1.1 400 Bad Request\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad Request\r\n'"),
+        (b"HTTP/1.1 400 Bad Request\r\n", r"not a STOMP frame: 'HTTP/1.1 400 Bad Request\r\n'"),
         (b"\x15\x03\x01\x00", "it speaks TLS on this port: use stomp+ssl://"),
         (b"CONNECTED\nversion:" + b"1" * 70_000, "the headers of CONNECTED exceed 65536 bytes"),
         (b"CONNECTED\nversion:", "no answer"),

@@ -209,9 +209,9 @@ def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
         (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
         (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
         (b"MESSAGE\na:\xff\n\n\0", "not UTF-8"),
-        (b"HTTP/1.1 400 Bad\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad\r\n'"),
-        (b"\x16\x03\x03\x00\x02", r"no STOMP frame begins '\x16\x03\x03\x00\x02'"),
-        (b"x" * 100_000, f"no STOMP frame begins '{'x' * 40}'"),
+        (b"HTTP/1.1 400 Bad\r\n", r"not a STOMP frame: 'HTTP/1.1 400 Bad\r\n'"),
+        (b"\x16\x03\x03\x00\x02", r"not a STOMP frame: '\x16\x03\x03\x00\x02'"),
+        (b"x" * 100_000, f"not a STOMP frame: '{'x' * 40}'"),
     ],
 )
 def test_a_malformed_frame_is_the_last_fault_with_a_reason(data: bytes, stem: str) -> None:
