@@ -172,7 +172,7 @@ class _Changes:
         announced: dict[str, None] = {}
         days: dict[str, set[date]] = {}
         sites = [names[0]] if level == SITE else sorted(self._sites_of.get(names, ()))
-        of_sites = [(site, row) for site in sites for row in self._of[SITE, (site,)]]
+        of_sites = [(site, row) for site in sites for row in self._of.get((SITE, (site,)), ())]
         for site, row in of_sites:
             changed = self._announcements(row.old_run_id, row.run_id)
             texts = announcement_texts(changed, site)

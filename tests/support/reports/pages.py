@@ -53,8 +53,12 @@ def fill(url: str, directory: Path) -> Grid:
         _mark(connection)
         _leave_open(connection)
         add_change(connection, 3, "results changed")
-        seal = {"month": "2026-10", "revision": 1, "who": "boss", "sealed_at": UNTIL}
+        seal = {"month": "2026-10", "revision": 1, "who": "boss", "reason": "", "sealed_at": UNTIL}
         insert(connection, "seal", [{"report": REPORT, **seal}])
+        runs = enumerate(Period(FIRST, OCTOBER.last).days(), 1)
+        of_seal = {"report": REPORT, "month": seal["month"], "revision": 1}
+        rows = [{**of_seal, "day": str(day), "run_id": run_id} for run_id, day in runs]
+        insert(connection, "revision_run", rows)
     with writing(grid.loader) as connection:
         write_results(connection, PERIOD, SIZE)
     return grid
@@ -63,13 +67,17 @@ def fill(url: str, directory: Path) -> Grid:
 def add_candidate(connection: Connection, number: int, day: date) -> None:
     """A run of a sealed day that would change a figure."""
     key = {"run_id": number, "report": REPORT, "day": str(day)}
+    of_day = text("SELECT run_id, profile FROM report_run WHERE report = :report AND day = :day")
+    old_run_id, stored = connection.execute(of_day, key).one()
     times = {"started_at": UNTIL, "finished_at": UNTIL + 60}
-    insert(connection, "run", [{**key, **times, "state": "superseded", "profile": "{}"}])
+    insert(connection, "run", [{**key, **times, "state": "superseded", "profile": stored}])
     insert(connection, "candidate_run", [key])
-    add_change(connection, number, "late results")
+    add_change(connection, number, "late results", old_run_id)
 
 
-def add_change(connection: Connection, run_id: int, reason: str) -> None:
+def add_change(
+    connection: Connection, run_id: int, reason: str, old_run_id: int | None = None
+) -> None:
     of_site = {"site": BAD_SITE}
     figures = {
         "old": '{"availability": 50.0, "reliability": 60.0}',
@@ -77,7 +85,9 @@ def add_change(connection: Connection, run_id: int, reason: str) -> None:
     }
     for level, names in (("site", of_site), ("service", {**of_site, "service_flavour": "CE"})):
         row = {"run_id": run_id, "level": level, "names": json.dumps(names), **figures}
-        insert(connection, "report_change_row", [{**row, "reason": reason}])
+        insert(
+            connection, "report_change_row", [{**row, "reason": reason, "old_run_id": old_run_id}]
+        )
 
 
 def _mark(connection: Connection) -> None:
