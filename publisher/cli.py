@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
-from sam_pipeline.schema.program.command import program_parser, run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sam_pipeline.schema.program.command import CommandParser
+from sam_pipeline.schema.program.command import CommandParser, program_parser, run
 
 EXAMPLES = """\
 examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sam_pipeline.publisher.delivery.outgoing import command_origin
 from sam_pipeline.publisher.settings import RECORD_KEYS, PublisherConfig, load_config
@@ -12,11 +12,7 @@ from sam_pipeline.schema.messages.headers import WRITTEN, belongs_to_broker, is_
 from sam_pipeline.schema.messages.message import DESTINATION, default_destination
 from sam_pipeline.schema.net.broker import parse_broker
 from sam_pipeline.schema.program.command import duration_argument, text_argument
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.records.text import Record
 
 PROGRAM = "sam-publish"
 
@@ -145,10 +141,9 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
     message_class, destination = (
         getattr(args, option, None) for option in ("message_class", "destination")
     )
-    if destination is not None or message_class:
-        for name in (destination, message_class and default_destination(message_class)):
-            if name is not None:
-                require_destination(name)
+    for name in (destination, message_class and default_destination(message_class)):
+        if name is not None:
+            require_destination(name)
     no_spool = getattr(args, "no_spool", False)
     flags = {**flags_of(args), "destination": None, "option_destination": destination}
     return load_config(args.config, flags, no_spool=no_spool)

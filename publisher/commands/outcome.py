@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, TextIO
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.outgoing import addressed_to, messages_of_copy, outgoing
-from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
-from sam_pipeline.publisher.settings import advice_without_brokers
+from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt, Publication
+from sam_pipeline.publisher.settings import PublisherConfig, advice_without_brokers
 from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import DESTINATION, Message, body_size, chunks
@@ -29,14 +31,8 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Callable, TextIO
-
-    from sam_pipeline.publisher.delivery.publication import Publication
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
-    from sam_pipeline.publisher.settings import PublisherConfig
 
 MAX_LISTED = 10
 """The text report lists at most this many messages one by one; of more it prints the totals."""

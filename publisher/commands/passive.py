@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
@@ -34,10 +34,10 @@ from sam_pipeline.publisher.delivery.publication import (
 )
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
-from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
+from sam_pipeline.publisher.probe.input import Found, Intake, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import Fifo, PassiveResults
 from sam_pipeline.publisher.probe.values import this_host
-from sam_pipeline.publisher.settings import advice_without_brokers
+from sam_pipeline.publisher.settings import PublisherConfig, advice_without_brokers
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message, body_size, chunks
@@ -47,11 +47,8 @@ from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.input_file import STDIN, InputFile, PipePatience
 from sam_pipeline.schema.records.passive import SERVICE_FLAVOUR, Naming
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import require_set_clock
-
-if TYPE_CHECKING:
-    from sam_pipeline.publisher.settings import PublisherConfig
-    from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = """\
 Publish the results of passive checks: lines of Nagios' external command file
@@ -130,7 +127,7 @@ def handle(args: argparse.Namespace) -> int:
     def completed(record: Record) -> Record:
         return {"gatheredAt": host, **config.completed({**shared, **record})}
 
-    results = PassiveResults(config.message_class, naming, completed, fit, clock)
+    results = PassiveResults(naming, Intake(config.message_class, clock, completed, fit))
     refused: list[RefusedRecord] = []
     counts = Counter[str]()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
@@ -18,19 +19,11 @@ from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.outgoing import fitted
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.values import this_host
-from sam_pipeline.publisher.settings import RECORD_KEYS
-from sam_pipeline.schema.messages.message import MAX_BYTES, pack
+from sam_pipeline.publisher.settings import RECORD_KEYS, PublisherConfig
+from sam_pipeline.schema.messages.message import MAX_BYTES, Message, pack
 from sam_pipeline.schema.records.normalise import HOST_STATES, normalise
-from sam_pipeline.schema.records.text import unescaped
+from sam_pipeline.schema.records.text import Record, unescaped
 from sam_pipeline.schema.times import format_time, require_set_clock
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
-
-    from sam_pipeline.publisher.settings import PublisherConfig
-    from sam_pipeline.schema.messages.message import Message
-    from sam_pipeline.schema.records.text import Record
 
 DESCRIPTION = "Publish one metric result."
 EXAMPLES = """\

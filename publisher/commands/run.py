@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import select
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Callable, TextIO
 
 from sam_pipeline.publisher.commands.arguments import (
     PROGRAM,
@@ -23,19 +24,13 @@ from sam_pipeline.publisher.commands.arguments import record_of as record_of_opt
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
-from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
+from sam_pipeline.publisher.probe.plugin import UNKNOWN, PluginRun, record_of, run_plugin
 from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.spool.bounded import count_losses
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger
-
-if TYPE_CHECKING:
-    import argparse
-    from typing import Callable, TextIO
-
-    from sam_pipeline.publisher.probe.plugin import PluginRun
-    from sam_pipeline.schema.program.command import CommandParser
-    from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.program.command import CommandParser
+from sam_pipeline.schema.records.text import Record
 
 READER_PATIENCE_S = 5.0
 """How long a reader of our output may take to read a chunk (s)."""

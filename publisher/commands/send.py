@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
@@ -22,7 +23,7 @@ from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.outgoing import fitted_record, outgoing, require_deliverable
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.termination import Termination
-from sam_pipeline.publisher.probe.input import RefusedRecord, bursts, read_files
+from sam_pipeline.publisher.probe.input import Intake, RefusedRecord, bursts, read_files
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -35,10 +36,6 @@ from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
 from sam_pipeline.schema.records.input_file import STDIN, InputFile, PipePatience, refuse_missing
 from sam_pipeline.schema.times import require_set_clock
-
-if TYPE_CHECKING:
-    import argparse
-
 
 DESCRIPTION = """\
 Publish records from files or standard input: text (`key: value` lines, each record ended by EOT)
@@ -88,7 +85,8 @@ def handle(args: argparse.Namespace) -> int:
         if built_in(config.message_class) is METRIC_OUTPUT:
             require_set_clock(now())
         fit = partial(fitted_record, config=config, headers=headers)
-        found = read_files(args.files, config.message_class, now, fit, patience, config.completed)
+        intake = Intake(config.message_class, now, config.completed, fit)
+        found = read_files(args.files, intake, patience)
         max_records = 1 if args.one_per_message else MAX_RECORDS
         return bursts(found, report, config.message_class, headers, max_records)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
+from sam_pipeline.publisher.brokers.transport import Transport, kind_of, outcomes
 from sam_pipeline.publisher.delivery.outgoing import (
     addressed_to,
     messages_of_copy,
@@ -25,16 +25,13 @@ from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import TRY_LATER, UNAVAILABLE, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker import Target
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.route import BrokerCandidate, Memory, Route
     from sam_pipeline.publisher.delivery.termination import Termination
-    from sam_pipeline.schema.net.broker import Target
 
 BATCH = 1000
 """The most messages in one call of a transport; each call gets a new share of the time."""

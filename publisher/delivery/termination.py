@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import signal
 from select import select
-from typing import TYPE_CHECKING, Callable
+from types import FrameType
+from typing import Callable
 
 from sam_pipeline.publisher.errors import Terminated
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 class Termination:

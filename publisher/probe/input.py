@@ -39,7 +39,6 @@ LARGE_BYTES = MAX_BYTES // 4
 """A larger record may not fit into a message: bytes other than UTF-8 grow when replaced."""
 
 Change = Callable[[Record], Record]
-"""`fit` shortens a large record, or raises MessageRefused; `completed` adds configured values."""
 
 _JSON_PLACE = r": line (\d+) column (\d+) \(char \d+\)$"
 
@@ -72,14 +71,34 @@ class RefusedRecord(NamedTuple):
 Found = Union[Record, RefusedRecord, Pause]
 
 
+class Intake(NamedTuple):
+    """How the fields that were read become the records that are sent."""
+
+    message_class: str
+    clock: Callable[[], datetime]
+    completed: Change = lambda record: record
+    """Adds configured values."""
+    fit: Change = lambda record: record
+    """Shortens a large record, or raises MessageRefused."""
+
+    def records(self, fields: Record, size: int) -> Iterator[Record]:
+        """The records of these fields, which were read from `size` bytes.
+
+        Those of built-in classes are checked and normalised. Which values other classes allow is
+        known only to the database.
+
+        Raises:
+            RecordRefused: they can never be loaded.
+        """
+        rows = [self.completed(fields)]
+        if built_in(self.message_class):
+            rows = normalise(rows[0], self.message_class, {}, self.clock())
+        yield from map(self.fit, rows) if size > LARGE_BYTES else rows
+
+
 def read_files(
-    names: Sequence[str],
-    message_class: str,
-    clock: Callable[[], datetime],
-    fit: Change = lambda record: record,
-    patience: PipePatience | None = None,
-    completed: Change = lambda record: record,
-) -> Iterator[Record | RefusedRecord | Pause]:
+    names: Sequence[str], intake: Intake, patience: PipePatience | None = None
+) -> Iterator[Found]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
     Files may be gzipped. Of a file that is damaged, the records before the damage are read. With
@@ -95,7 +114,7 @@ def read_files(
         with InputFile(name, patience=patience) as file:
             for block in read_blocks(file):
                 if isinstance(block, InputBlock):
-                    yield from read_records(block, message_class, clock(), fit, completed)
+                    yield from read_records(block, intake)
                 else:
                     yield block
 
@@ -166,19 +185,9 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]
         yield InputBlock(file.name, body, line)
 
 
-def read_records(
-    source: InputBlock,
-    message_class: str,
-    now: datetime,
-    fit: Change = lambda record: record,
-    completed: Change = lambda record: record,
-) -> Iterator[Record | RefusedRecord]:
-    """The records of a block in order: each as it will be sent, or why it is refused.
-
-    Records of built-in classes are checked and normalised. Of other classes only the form is
-    checked: the values that are allowed are known to the database.
-    """
-    known = built_in(message_class)
+def read_records(source: InputBlock, intake: Intake) -> Iterator[Record | RefusedRecord]:
+    """The records of a block in order: each as it will be sent, or why it is refused."""
+    known = built_in(intake.message_class)
     items = (
         read_json(source.body) if source.is_json else read_wlcg(source.body, message_class=known)
     )
@@ -189,9 +198,7 @@ def read_records(
             for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
-            fields = completed(item.fields)
-            rows = normalise(fields, message_class, {}, now) if known else [fields]
-            yield from map(fit, rows) if len(item.raw) > LARGE_BYTES else rows
+            yield from intake.records(item.fields, len(item.raw))
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)
 

@@ -14,16 +14,13 @@ import select
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Callable, NamedTuple, Union
 
 from sam_pipeline.publisher.errors import FifoError
-from sam_pipeline.publisher.probe.input import LARGE_BYTES, Change, Found, Pause, RefusedRecord
+from sam_pipeline.publisher.probe.input import Found, Intake, Pause, RefusedRecord
 from sam_pipeline.schema.errors import CANNOT_CREATE, NO_PERMISSION, RecordRefused
-from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile, Pipe, PipePatience
-from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.passive import (
     CheckResult,
     Naming,
@@ -189,13 +186,10 @@ MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 
 
 class PassiveResults(NamedTuple):
-    """How check results become records; `completed` adds the keys that they lack."""
+    """How check results become records."""
 
-    message_class: str
     naming: Naming
-    completed: Change
-    fit: Change
-    clock: Callable[[], datetime]
+    intake: Intake
 
     def of_lines(self, name: str, lines: Iterable[Union[InputLine, Pause]]) -> Iterator[Found]:
         """The records of external commands of Nagios; empty lines are ignored."""
@@ -253,12 +247,8 @@ class PassiveResults(NamedTuple):
                 yield RefusedRecord(file.name, 1, refusal.reason, text)
 
     def _records(self, result: CheckResult) -> Iterator[Record]:
-        now = self.clock()
-        record = self.completed(record_of_result(result, self.naming, now))
-        known = built_in(self.message_class)
-        rows = normalise(record, self.message_class, {}, now) if known else [record]
-        for row in rows:
-            yield self.fit(row) if sum(map(len, row.values())) > LARGE_BYTES else row
+        record = record_of_result(result, self.naming, self.intake.clock())
+        return self.intake.records(record, sum(map(len, record.values())))
 
 
 def _lines(file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Union[InputLine, Pause]]:

@@ -254,27 +254,19 @@ class CountFile:
 def count_losses(state: Optional[Path], results: int) -> None:
     """Add to the count, in the first place that takes it."""
     for place in _places(state):
-        with suppress(OSError, ValueError):
-            descriptor = _opened(place, os.O_RDWR | os.O_CREAT)
-            try:
-                flock_at_once(descriptor)
-                before, _ = _parsed(os.pread(descriptor, LONGEST, 0))
-                text = f"{before + results} {time.time():.0f}".ljust(LONGEST - 1) + "\n"
-                os.pwrite(descriptor, text.encode(), 0)
-            finally:
-                os.close(descriptor)
+        with suppress(OSError, ValueError), _opened(place, os.O_RDWR | os.O_CREAT) as descriptor:
+            flock_at_once(descriptor)
+            before, _ = _parsed(os.pread(descriptor, LONGEST, 0))
+            text = f"{before + results} {time.time():.0f}".ljust(LONGEST - 1) + "\n"
+            os.pwrite(descriptor, text.encode(), 0)
             return
 
 
 def counted_losses(state: Optional[Path]) -> Iterator[tuple[int, int]]:
     """The counts that this account has written on this host, each with the time of its last one."""
     for place in _places(state):
-        with suppress(OSError, ValueError):
-            descriptor = _opened(place, os.O_RDONLY)
-            try:
-                yield _parsed(os.pread(descriptor, LONGEST, 0))
-            finally:
-                os.close(descriptor)
+        with suppress(OSError, ValueError), _opened(place, os.O_RDONLY) as descriptor:
+            yield _parsed(os.pread(descriptor, LONGEST, 0))
 
 
 def _places(state: Optional[Path]) -> Iterator[str]:
@@ -285,14 +277,17 @@ def _places(state: Optional[Path]) -> Iterator[str]:
         yield f"{directory}/sam-publish-{LOSSES}-{os.geteuid()}"
 
 
-def _opened(path: str, flags: int) -> int:
-    """A descriptor; raises OSError for what another user may have planted there."""
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    """A descriptor; raises OSError for a file that another user may have planted there."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+            raise PermissionError(path)
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise PermissionError(path)
-    return descriptor
 
 
 def _parsed(content: bytes) -> tuple[int, int]:

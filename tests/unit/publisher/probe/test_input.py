@@ -15,6 +15,7 @@ import pytest
 from sam_pipeline.publisher.probe import input as records
 from sam_pipeline.publisher.probe.input import (
     InputBlock,
+    Intake,
     Pause,
     RefusedRecord,
     read_files,
@@ -30,6 +31,8 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_message, metric_result
 
+METRICS = Intake(METRIC_OUTPUT.name, lambda: NOW)
+
 RECORDS = [metric_result(hostName=f"ce{number}.example.org") for number in range(50)]
 WLCG = "".join(map(write_wlcg, RECORDS))
 GOOD = write_wlcg(metric_result())
@@ -43,7 +46,7 @@ JSON_FORMS = {
 
 def read(body: str | bytes, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
     Path("in.txt").write_bytes(body if isinstance(body, bytes) else body.encode())
-    return list(read_files(["in.txt"], message_class, lambda: NOW))
+    return list(read_files(["in.txt"], Intake(message_class, lambda: NOW)))
 
 
 def refusals(found: list[Record | RefusedRecord]) -> list[tuple[int, str]]:
@@ -98,7 +101,7 @@ def test_reading_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch, size:
         "\n",
     ]
     body = "".join(texts * 3).encode()
-    expected = list(read_records(InputBlock("in.txt", body), "metricOutput", NOW))
+    expected = list(read_records(InputBlock("in.txt", body), METRICS))
     monkeypatch.setattr(records, "BLOCK_BYTES", size)
 
     assert read(body) == expected
@@ -124,7 +127,7 @@ def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdin", None)
 
     with pytest.raises(UnreadableInput, match="standard input is closed"):
-        list(read_files([], "metricOutput", lambda: NOW))
+        list(read_files([], METRICS))
 
 
 @contextmanager
@@ -135,7 +138,7 @@ def pipe() -> Iterator[tuple[Iterator[object], Callable[[bytes], object], int]]:
         for descriptor in (reading, writing, stopped, stop):
             stack.callback(os.close, descriptor)
         patience, names = PipePatience(0.02, stopped), [f"/dev/fd/{reading}"]
-        found = read_files(names, "metricOutput", lambda: NOW, patience=patience)
+        found = read_files(names, METRICS, patience)
         assert isinstance(next(found), Pause)  # of what precedes the pipe
         yield found, lambda data: os.write(writing, data), stop
 
