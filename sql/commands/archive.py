@@ -17,7 +17,7 @@ from sam_pipeline.schema.program.command import (
     print_json,
     print_table,
 )
-from sam_pipeline.schema.program.moments import day_argument, utc_today
+from sam_pipeline.schema.program.moments import DAY, day_argument, utc_today
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import grouped, plural
 from sam_pipeline.schema.times import format_time
@@ -96,25 +96,25 @@ def add_options(noun: argparse.ArgumentParser) -> None:
 
 
 def add_period(command: argparse.ArgumentParser) -> None:
-    """--day, or --from with --to."""
-    period = command.add_argument_group("period (one of --day, or --from with --to)")
-    for name, dest, meaning in (
-        ("--day", "day", "a single day"),
-        ("--from", "first", "the first day"),
-        ("--to", "last", "the last day (included)"),
+    """--day; or --from, which is also --since, perhaps with --to."""
+    period = command.add_argument_group("period (UTC days; one of --day or --from)")
+    for options, dest, meaning in (
+        (["--day"], "day", "a single day"),
+        (["--from", "--since"], "first", "the first day, for example 30d"),
+        (["--to"], "last", "the last day, included (default: yesterday)"),
     ):
-        period.add_argument(name, dest=dest, type=day_argument, metavar="DAY", help=meaning)
+        period.add_argument(*options, dest=dest, type=day_argument, metavar="DAY", help=meaning)
 
 
 def _period(args: argparse.Namespace) -> tuple[date, date] | None:
     """The first and the last day, if there are any."""
     if args.day and (args.first or args.last):
         args.usage_error("--day can't be combined with --from and --to")
-    if bool(args.first) != bool(args.last):
-        args.usage_error("--from and --to belong together")
-    if args.first and args.first > args.last:
-        args.usage_error(f"--from {args.first} is after --to {args.last}")
-    first, last = args.day or args.first, args.day or args.last
+    if args.last and not args.first:
+        args.usage_error("--to needs --from")
+    first, last = args.day or args.first, args.day or args.last or utc_today() - DAY
+    if first and first > last:
+        args.usage_error(f"--from {first} is after --to {last}")
     if first and getattr(args, "due", False):
         args.usage_error("--due chooses the days: remove --day, --from and --to")
     return (first, last) if first else None
@@ -133,7 +133,7 @@ def run_write(args: argparse.Namespace) -> int:
 
     period = _period(args)
     if not (args.due or period):
-        args.usage_error("name the days: --due, --day, or --from with --to")
+        args.usage_error("name the days: --due, --day or --from")
     config, store = require_store(args)
     engine = open_database(args, ARCHIVER)
     documents = []

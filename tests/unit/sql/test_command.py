@@ -157,6 +157,8 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
         ),
         ("archive write", "name the days"),
         ("archive verify --due --day today", "--due chooses the days"),
+        ("archive list --to yesterday", "--to needs --from"),
+        ("archive write --since today", "is after --to"),  # by default yesterday
         ("import records --age-limit -3 a.txt", "--age-limit"),
         ("import csv --class metricOutput a.csv", "--class"),
         ("import gocdb", "--url or files are required"),
