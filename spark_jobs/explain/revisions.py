@@ -183,7 +183,7 @@ class _Changes:
                     at = reason if level == SITE else f"{reason} at {site}"
                     days.setdefault(at, set()).add(as_day(row.day))
         for row in self._of.get((level, names), ()) if level == GROUP else ():
-            moved = _weights_moved(row.old, row.new)
+            moved = weights_moved(row.old, row.new)
             for weight in moved or row.reason.split(", ") * (not of_sites):
                 days.setdefault(weight, set()).add(as_day(row.day))
         because = [*announced, *(f"{text}, {in_ranges(sorted(on))}" for text, on in days.items())]
@@ -209,7 +209,7 @@ def announcement_texts(
     return texts
 
 
-def _weights_moved(old: str | None, new: str | None) -> list[str]:
+def weights_moved(old: str | None, new: str | None) -> list[str]:
     """The members of a group that came, left or changed their weight, from `report_change`."""
     before, after = (json.loads(of)["weights"] if of else {} for of in (old, new))
     moved = []

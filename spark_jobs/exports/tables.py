@@ -67,7 +67,11 @@ TABLES = (
         NAMES[GROUP],
         {**_FIGURES, "sites_expected": _COUNT, "sites_known": _COUNT},
     ),
-    ExportTable("report_group_site", (*NAMES[GROUP], SITE), {"weight": _COUNT}),
+    ExportTable(
+        "report_group_site",
+        (*NAMES[GROUP], SITE),
+        {"weight": _COUNT, **_FIGURES, **_SECONDS},
+    ),
     TARGETS,
     ExportTable("status_timeline", (*_SEGMENT, "start_time"), {"end_time": _TIME, "status": _TEXT}),
     ExportTable(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
-from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.rules.levels import METRIC, SITE
 
 MONITORING_HOST = "monitoring-host"
@@ -141,6 +140,15 @@ class Exclusion(Announcement):
     who: str
 
 
+class GroupMember(NamedTuple):
+    """A site that is announced as a member of a group, with its weight, if it has one."""
+
+    group_type: str
+    group_name: str
+    site: str
+    weight: int | None
+
+
 @dataclass(frozen=True)
 class Announced:
     """Everything about a day except results; rows that do not touch the day may be among them.
@@ -151,7 +159,7 @@ class Announced:
     memberships: Sequence[Membership]
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
-    members: Sequence[Member]
+    members: Sequence[GroupMember]
 
 
 def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
@@ -232,7 +240,7 @@ def validity_of_site(connection: Connection, site: str) -> tuple[int, int | None
     return None if first is None else (first, None if open_ends else last)
 
 
-def members(connection: Connection, day: date) -> list[Member]:
+def members(connection: Connection, day: date) -> list[GroupMember]:
     """The sites of every group on a day, sorted; of several rows for a site the newest counts."""
     rows = connection.execute(
         text(
@@ -242,8 +250,13 @@ def members(connection: Connection, day: date) -> list[Member]:
         ),
         {"at": day_start(day)},
     )
-    newest = {tuple(row[:3]): Member(row[0], row[1], row[2], row[3] or 0) for row in rows}
-    return sorted(newest.values(), key=astuple)
+    return newest_members(GroupMember(*row) for row in rows)
+
+
+def newest_members(members: Iterable[GroupMember]) -> list[GroupMember]:
+    """The members, sorted; of several of one site in a group the last one."""
+    newest = {member[:3]: member for member in members}
+    return [member for _, member in sorted(newest.items())]
 
 
 def downtimes(connection: Connection, period: Period) -> list[Downtime]:

@@ -19,11 +19,12 @@ from sam_pipeline.spark_jobs.explain.incidents import (
     MIN_SITES,
     ReportIncidents,
 )
-from sam_pipeline.spark_jobs.explain.revisions import Moved, in_words, moved_figures
+from sam_pipeline.spark_jobs.explain.revisions import Moved, in_words, moved_figures, weights_moved
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.month import Month
+from sam_pipeline.spark_jobs.pages.writer import group_anchor, group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, Seconds, rounded
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
 from sam_pipeline.spark_jobs.runs.changes import changed_announcements, seconds_in
@@ -35,6 +36,7 @@ _MAX_ENDPOINTS = 100
 _LONGEST, _MAX_INCIDENTS, _MAX_SHARED = 20, 200, 12
 _MAX_CHANGES = 200
 _MAX_ANNOUNCEMENTS = 20
+_ORDER = (GROUP, *WITH_FIGURES)
 # An incident is drawn at least as wide as this share of the month.
 _MIN_DRAWN = 300
 
@@ -93,16 +95,18 @@ def _drawn(spans: Sequence[tuple[int, int]], period: Period) -> str:
 class FigureChange:
     """Availability, reliability and not known before and after; '-' for each that was undefined.
 
-    `month` are the availabilities of a site over the month, without the change and with it.
+    `month` are the availabilities of a site over the month, without the change and with it;
+    `members` are the changes of a group's members and weights; `link` is the page of the thing.
     """
 
     level: str
-    site: str
+    link: str
     name: str
     old: Sequence[str]
     new: Sequence[str]
     reason: str
-    month: tuple[str, str] | None
+    month: tuple[str, str] | None = None
+    members: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,19 @@ def changes_page(connection: Connection, month: Month) -> Values:
         changes = []
         for *_, reason, level, names_json, old, new in of_run:
             before, after = _percentages(old), _percentages(new)
+            names = json.loads(names_json)
+            name = " ".join(names.values())
+            if level == GROUP:
+                group_type, group = names.values()
+                link = f"{group_page(group_type)}#{group_anchor(group)}"
+                members = weights_moved(old, new)
+                changes.append(
+                    FigureChange(level, link, name, before, after, reason, members=members)
+                )
+                continue
             if before == after:  # only seconds differ, which no figure shows
                 continue
-            names = json.loads(names_json)
-            site, name, of_month = names["site"], " ".join(names.values()), None
+            site, of_month = names["site"], None
             if level == SITE:
                 # The month's seconds contain those of a published run, not those of a candidate.
                 without = with_change = published.get(site, Seconds())
@@ -169,11 +182,17 @@ def changes_page(connection: Connection, month: Month) -> Values:
                 else:
                     without -= difference
                 of_month = (_shown(without.availability), _shown(with_change.availability))
-            changes.append(FigureChange(level, site, name, before, after, reason, of_month))
+            link = f"{site_page(site)}#{as_day(day)}"
+            changes.append(FigureChange(level, link, name, before, after, reason, of_month))
         if not changes:
             continue
         changes.sort(
-            key=lambda change: (change.site, WITH_FIGURES.index(change.level), change.name)
+            key=lambda change: (
+                change.level != GROUP,
+                change.link,
+                _ORDER.index(change.level),
+                change.name,
+            )
         )
         announcements: list[str] = []
         if old_run_id is not None:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
@@ -22,15 +23,26 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     totals_of,
     worst_first,
 )
-from sam_pipeline.spark_jobs.pages.writer import group_page, site_page, slug
+from sam_pipeline.spark_jobs.pages.writer import group_anchor, group_page, site_page
 from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, own_targets, words_by_day
+from sam_pipeline.spark_jobs.profiles.profile import ARGO
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Figure, Member, Targets, figure_of, group_figures
+from sam_pipeline.spark_jobs.rules.figures import (
+    Figure,
+    GroupTotal,
+    Member,
+    MemberTotal,
+    Targets,
+    figure_of,
+    group_figures,
+    group_totals,
+)
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
+from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
 from sam_pipeline.spark_jobs.runs.seal import Seal
-from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, group_means
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, member_days
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,20 @@ class Day:
 
 
 @dataclass(frozen=True)
+class MemberRow:
+    """A site of a group over its `days` as a member: its figures and weights there.
+
+    `share` is the percentage that it has in the mean.
+    """
+
+    site: str
+    total: PeriodTotals
+    weights: str
+    days: int
+    share: str
+
+
+@dataclass(frozen=True)
 class MatrixRow:
     """A site or a group: the period's figures, then a cell for each day.
 
@@ -61,7 +87,8 @@ class MatrixRow:
     total: PeriodTotals
     days: Sequence[Cell]
     groups: Sequence[str] = ()
-    members: Sequence[tuple[Member, PeriodTotals]] = ()
+    members: Sequence[MemberRow] = ()
+    has_no_weight: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -69,8 +96,8 @@ class MatrixRow:
 
     @property
     def anchor(self) -> str:
-        """The id of a group on the page, which does not depend on the figures."""
-        return f"group-{slug(self.name, str)}"
+        """The id of a group on the page of its type."""
+        return group_anchor(self.name)
 
 
 @dataclass(frozen=True)
@@ -148,6 +175,11 @@ class Month:
         return words_by_day((run.day, run.profile) for run in self.runs)
 
     @property
+    def has_argo_weights(self) -> bool:
+        """Whether sites count in groups with their weight + 1 on any day."""
+        return any(run.profile.weights == ARGO for run in self.runs)
+
+    @property
     def name(self) -> str:
         return f"{self.period.first:%B %Y}"
 
@@ -182,7 +214,7 @@ def site_matrix(
     groups_of: dict[str, list[str]] = {}
     for of_type in groups:
         for group in (*of_type.missed, *of_type.met):
-            for member, _ in group.members:
+            for member in group.members:
                 groups_of.setdefault(member.site, []).append(group.name)
     rows = []
     for total in _worst_first(month, SITE, map(added_up, figures.values())):
@@ -209,38 +241,47 @@ def group_matrices(
 ) -> list[Matrix]:
     """A matrix for each type of groups, from the figures of each site's days."""
     targets = month.period_targets
-    site_totals = {
-        site: totals_of(added_up(days), targets.of_site(site)) for site, days in figures.items()
-    }
-    # The weight of a site is that of its newest day in the group.
-    members_of: dict[Names, dict[str, Member]] = {}
-    members_on: dict[date, list[Member]] = {}
-    for day, member in members:
-        members_on.setdefault(day, []).append(member)
-        members_of.setdefault((member.group_type, member.group_name), {})[member.site] = member
-    seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
+    days = member_days(members, chain.from_iterable(figures.values()))
+    with_members = {day.day for day in days}
     figure_on: dict[tuple[object, ...], Figure] = {
         (day, *group.names): group
-        for day, of_day in members_on.items()
-        for group in group_figures({member: seconds[day, member.site] for member in of_day})
+        for day, of_day in groupby(days, attrgetter("day"))
+        for group in group_figures(of_day)
     }
-    totals = group_means(members, chain.from_iterable(figures.values()))
-    rows: dict[str, list[MatrixRow]] = {total.names[0]: [] for total in totals}
-    for total in _worst_first(month, GROUP, totals):
+    groups = {group.names: group for group in group_totals(days)}
+    rows: dict[str, list[MatrixRow]] = {group_type: [] for group_type, _ in groups}
+    for total in _worst_first(month, GROUP, (group.figure for group in groups.values())):
         group_type, name = total.names
         own_targets = targets.of(GROUP, total.names)
         cells = [
             availability_cell(figure, own_targets, 0)
             if (figure := figure_on.get((day, group_type, name)))
-            else empty_cell(day in members_on)
+            else empty_cell(day in with_members)
             for day in month.period.days()
         ]
-        of_group = [
-            (member, site_totals[site]) for site, member in sorted(members_of[total.names].items())
-        ]
-        row = MatrixRow(name, totals_of(total, own_targets), cells, members=of_group)
+        group = groups[group_type, name]
+        of_group = [_member_row(month, group, member) for member in group.members]
+        row = MatrixRow(
+            name,
+            totals_of(total, own_targets),
+            cells,
+            members=of_group,
+            has_no_weight=total.has_no_weight,
+        )
         rows[group_type].append(row)
     return [Matrix(of_type, group_type) for group_type, of_type in rows.items()]
+
+
+def _member_row(month: Month, group: GroupTotal, member: MemberTotal) -> MemberRow:
+    figure = figure_of((member.site,), member.seconds)
+    weights = dict.fromkeys(day.member.weight for day in member.days)
+    return MemberRow(
+        member.site,
+        totals_of(figure, month.period_targets.of_site(member.site)),
+        ", ".join(map(str, weights)),
+        len(member.days),
+        short(group.share(member), 1),
+    )
 
 
 def _worst_first(month: Month, level: str, figures: Iterable[Figure]) -> list[Figure]:

@@ -169,6 +169,11 @@ def group_page(group_type: str) -> str:
     return f"groups/{slug(group_type, str.lower)}.html"
 
 
+def group_anchor(name: str) -> str:
+    """The id of a group on the page of its type, which does not depend on the figures."""
+    return f"group-{slug(name, str)}"
+
+
 def time_text(second: int | None, form: str) -> str:
     """An epoch second in a format of strftime; empty for None."""
     return "" if second is None else moment(second).strftime(form)

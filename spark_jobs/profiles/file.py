@@ -16,6 +16,7 @@ from sam_pipeline.schema.times import parse_duration
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.problems import Problems, Table, is_downtime_kind, shown
 from sam_pipeline.spark_jobs.profiles.profile import (
+    ARGO,
     OFF,
     Flavour,
     Function,
@@ -121,6 +122,9 @@ KEYS = {
         'how long before its start a downtime must be announced to count as scheduled, as `"24h"`:'
         " [downtimes](#downtimes)"
     ),
+    "weights": ProfileKey(
+        '`"argo"`: sites count in groups with their weight + 1: [groups](#groups-and-weights)'
+    ),
     "sites": ProfileKey(
         'patterns for names of sites, as `["T1_*"]`; others are not expected: [sites](#sites)'
     ),
@@ -209,6 +213,10 @@ class ProfileReader:
         except ValueError as error:
             self._problems.add(("notice",), str(error))
 
+        weights = document.get("weights", "")
+        if "weights" in document and weights != ARGO:
+            self._problems.add(("weights",), f'expected "{ARGO}", not {shown(weights)}')
+
         profile = Profile(
             name=name,
             validity_s=validity_s,
@@ -222,6 +230,7 @@ class ProfileReader:
             functions=self._functions(document, flavours),
             **read_targets(document, self._problems),
             notice_s=int(notice.total_seconds()),
+            weights=ARGO if weights == ARGO else "",
             sites=self._patterns(document, "sites", "patterns for names of sites"),
             groups=self._patterns(document, "groups", 'patterns "TYPE/NAME" of groups'),
             operations=tuple(self._operations.values()),

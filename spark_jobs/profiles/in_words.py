@@ -9,11 +9,14 @@ from fractions import Fraction
 from itertools import combinations, groupby
 
 from sam_pipeline.schema.program.wording import duration
-from sam_pipeline.spark_jobs.profiles.profile import Flavour, Profile, Range, Threshold
+from sam_pipeline.spark_jobs.profiles.profile import ARGO, Flavour, Profile, Range, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, Operation
 
 Words = Sequence[tuple[str, str]]
+
+ARGO_WEIGHTS = "a site counts with its weight + 1, as in ARGO"
+"""What stands beside the figures of groups of such a profile."""
 
 _CONJUNCTIONS = {"AND": "and", "OR": "or"}
 
@@ -58,6 +61,7 @@ def in_words(profile: Profile) -> list[tuple[str, str]]:
         ("Validity", "; ".join(validity)),
         ("Downtimes", downtimes),
         *((f"Threshold on {rule.metric_name}", _threshold(rule)) for rule in profile.thresholds),
+        *([("Groups", ARGO_WEIGHTS)] if profile.weights == ARGO else []),
         ("Targets", _targets(vars(profile.targets))),
         *own_targets(profile),
         *(

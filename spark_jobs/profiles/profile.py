@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from sam_pipeline.spark_jobs.rules.days import DAY_S
-from sam_pipeline.spark_jobs.rules.figures import Targets
+from sam_pipeline.spark_jobs.rules.figures import Targets, weight_used
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
 OFF = "off"
+ARGO = "argo"
 SCHEDULED, UNSCHEDULED = "SCHEDULED", "UNSCHEDULED"
 
 Group = tuple[str, str]
@@ -62,6 +63,7 @@ class Threshold:
 class Profile:
     """The profile of one report. `document` is its content as JSON, which each run records.
 
+    `weights` are those that were announced, or ARGO's, which are higher by 1 (rule 13).
     `sites` are patterns for names of sites, and `groups` for `TYPE/NAME` of groups.
     The targets of groups and sites are those that differ from `targets`.
     """
@@ -83,6 +85,7 @@ class Profile:
     targets_of_groups: Mapping[Group, Mapping[str, Fraction]] = field(default_factory=dict)
     targets_of_sites: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     notice_s: int = 0
+    weights: str = ""
     sites: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -129,6 +132,10 @@ class Profile:
     def functions_of(self, service_flavour: str) -> tuple[str, ...]:
         """The functions that a flavour serves."""
         return tuple(f.name for f in self.functions if service_flavour in f.flavours)
+
+    def weight_of(self, weight: int | None) -> int:
+        """The weight with which a member of a group counts, from its announced one (rule 13)."""
+        return weight_used(weight, argo=self.weights == ARGO)
 
     def targets_of_group(self, group: Group) -> Targets:
         """The targets of a group, compared with its mean."""

@@ -5,13 +5,15 @@ EGI's rule: a site that misses its targets in three months in a row has to expla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
 
 from sam_pipeline.spark_jobs.rules.days import month_of
-from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
 
 IN_A_ROW = 3
 
@@ -68,6 +70,11 @@ class Figure:
             return None
         return Fraction(100 * self.sites_known, self.sites_expected)
 
+    @property
+    def has_no_weight(self) -> bool:
+        """Whether sites of a group had a value, but all their weights are 0."""
+        return self.availability is None and bool(self.sites_known)
+
     def misses(self, targets: Targets) -> list[Miss]:
         """The targets this figure misses; an undefined value misses none."""
         lower = (
@@ -92,9 +99,8 @@ def figure_of(
     return Figure(names, seconds.availability, seconds.reliability, seconds, days, until)
 
 
-@dataclass(frozen=True)
-class Member:
-    """A site of a group. It counts weight + 1 times; a site without a weight has weight 0."""
+class Member(NamedTuple):
+    """A site of a group on a day, and the weight that its figure has in that of the group."""
 
     group_type: str
     group_name: str
@@ -102,37 +108,90 @@ class Member:
     weight: int
 
 
-def group_figures(sites: Mapping[Member, Seconds]) -> list[Figure]:
-    """The figures of every group, ordered by type and name.
+class MemberDay(NamedTuple):
+    """A day of a member, with the seconds of the site."""
 
-    They are means over the `sites_known` members with a value, out of `sites_expected` members:
-    those of which the report expects anything, and so has seconds.
-    """
-    groups: dict[tuple[str, str], list[Member]] = {}
-    for member in sites:
-        groups.setdefault((member.group_type, member.group_name), []).append(member)
-    figures = []
-    for name, members in sorted(groups.items(), key=lambda group: group[0]):
-        weights = [member.weight + 1 for member in members]
-        seconds = [sites[member] for member in members]
-        availabilities = [value.availability for value in seconds]
-        figures.append(
-            Figure(
-                name,
-                availability=_weighted_mean(availabilities, weights),
-                reliability=_weighted_mean([value.reliability for value in seconds], weights),
-                sites_expected=len(members),
-                sites_known=sum(value is not None for value in availabilities),
-            )
+    day: date
+    member: Member
+    seconds: Seconds
+
+
+def weight_used(weight: int | None, argo: bool = False) -> int:
+    """The weight that counts, from the announced one; ARGO adds 1 to all, and has 0 for none."""
+    if argo:
+        return (weight or 0) + 1
+    return 1 if weight is None else weight
+
+
+@dataclass(frozen=True)
+class MemberTotal:
+    """A member of a group over its days there, which are in order (availability rule 13)."""
+
+    site: str
+    days: Sequence[MemberDay]
+
+    @cached_property
+    def seconds(self) -> Seconds:
+        return sum((day.seconds for day in self.days), Seconds())
+
+    @cached_property
+    def weight(self) -> int:
+        """The weight of its availability: the sum over the days on which anything was known."""
+        return sum(day.member.weight for day in self.days if day.seconds.known)
+
+    @cached_property
+    def reliability_weight(self) -> int:
+        """The same for its reliability: over the days that were not only downtime."""
+        return sum(day.member.weight for day in self.days if day.seconds.in_service)
+
+
+@dataclass(frozen=True)
+class GroupTotal:
+    """A group over the days on which it had members."""
+
+    names: tuple[str, str]
+    members: Sequence[MemberTotal]
+
+    @cached_property
+    def figure(self) -> Figure:
+        """Its means over the members with a value, of which there are `sites_known`."""
+        return Figure(
+            self.names,
+            _mean((m.seconds.up, m.seconds.known, m.weight) for m in self.members),
+            _mean((m.seconds.up, m.seconds.in_service, m.reliability_weight) for m in self.members),
+            days=len({day.day for member in self.members for day in member.days}),
+            sites_expected=len(self.members),
+            sites_known=sum(member.seconds.known > 0 for member in self.members),
         )
-    return figures
+
+    def share(self, member: MemberTotal) -> Fraction | None:
+        """The percentage of a member in the availability of the group."""
+        return percent(member.weight, sum(each.weight for each in self.members))
 
 
-def _weighted_mean(values: Sequence[Fraction | None], weights: Sequence[int]) -> Fraction | None:
-    """The mean of the known values; None if there are none."""
-    known = [
-        (value, weight) for value, weight in zip(values, weights, strict=True) if value is not None
+def group_totals(days: Iterable[MemberDay]) -> list[GroupTotal]:
+    """Every group, ordered by type and name, from the days of its members, which are in order.
+
+    Members are those of which the report expects anything, and so has seconds.
+    """
+    groups: dict[tuple[str, str], dict[str, list[MemberDay]]] = {}
+    for day in days:
+        group_type, group_name, site, _ = day.member
+        groups.setdefault((group_type, group_name), {}).setdefault(site, []).append(day)
+    return [
+        GroupTotal(names, [MemberTotal(site, of) for site, of in sorted(members.items())])
+        for names, members in sorted(groups.items())
     ]
+
+
+def group_figures(days: Iterable[MemberDay]) -> list[Figure]:
+    """The figures of every group over a day or several, ordered by type and name."""
+    return [total.figure for total in group_totals(days)]
+
+
+def _mean(parts: Iterable[tuple[int, int, int]]) -> Fraction | None:
+    """The mean of 100 · part / whole, from (part, whole, weight); None if all weights are 0."""
+    known = [(Fraction(100 * part, whole), weight) for part, whole, weight in parts if weight]
     total = sum(weight for _, weight in known)
     return sum((value * weight for value, weight in known), Fraction()) / total if total else None
 

@@ -23,3 +23,4 @@ FIGURE_NAMES = ("site", "service_flavour", "host_name", "function")
 
 SECONDS = ("ok_s", "warning_s", "critical_s", "unknown_s", "missing_s", "downtime_s", "excluded_s")
 FIGURES = ("availability", "reliability", *SECONDS)
+GROUP_FIGURES = ("availability", "reliability", "sites_expected", "sites_known")

@@ -45,14 +45,23 @@ class Seconds:
         return self.unknown + self.missing + self.excluded
 
     @property
+    def known(self) -> int:
+        return self.total - self.not_known
+
+    @property
+    def in_service(self) -> int:
+        """The known seconds outside announced downtimes."""
+        return self.known - self.downtime
+
+    @property
     def availability(self) -> Fraction | None:
         """Percentage of the known time that was up."""
-        return percent(self.up, self.total - self.not_known)
+        return percent(self.up, self.known)
 
     @property
     def reliability(self) -> Fraction | None:
         """Percentage of the known time outside announced downtimes that was up."""
-        return percent(self.up, self.total - self.not_known - self.downtime)
+        return percent(self.up, self.in_service)
 
     @property
     def unknown_share(self) -> Fraction | None:

@@ -9,9 +9,10 @@ timelines of metrics, which follow from results.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
@@ -26,6 +27,8 @@ from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.levels import (
     FIGURES,
     FUNCTION,
+    GROUP,
+    GROUP_FIGURES,
     METRIC,
     NAMES,
     SECONDS,
@@ -47,6 +50,7 @@ INPUTS = {
 OTHERWISE = ("computed differently", "none of these: please report it as a bug")
 
 Names = tuple[str, ...]
+_Row = dict[str, object]
 _Endpoint = tuple[str, str, str]
 _Timelines = dict[_Endpoint, dict[str, set[tuple[str, ...]]]]
 """The segments (start, end, status) of each metric of each endpoint."""
@@ -54,6 +58,15 @@ TRACED = ("results_digest", "topology_digest", "downtimes_digest", "exclusions_d
 RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = TRACED
 """The inputs whose effect is traced, by the columns of their digests."""
 _ANNOUNCED = "SELECT downtimes, exclusions FROM report_run WHERE run_id = :run_id"
+_GROUPS = (
+    f"SELECT {', '.join((*NAMES[GROUP], *GROUP_FIGURES))} FROM group_figure WHERE run_id = :run_id"
+)
+_MEMBERS = (
+    f"SELECT g.group_type, g.group_name, g.site, g.weight, {', '.join(SECONDS)}"
+    " FROM group_site AS g"
+    f" JOIN figure AS f ON f.run_id = g.run_id AND f.level = '{SITE}' AND f.site = g.site"
+    " WHERE g.run_id = :run_id"
+)
 _METRICS = (
     "SELECT site, service_flavour, host_name, metric_name, start_time, end_time, status"
     f" FROM timeline_segment WHERE run_id = :run_id AND level = '{METRIC}'"
@@ -65,13 +78,15 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
 
     The reasons of a figure are the inputs that may have changed it.
     """
-    statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
-    old_inputs, new_inputs = (
-        connection.execute(statement, {"run_id": run_id}).mappings().one() for run_id in (old, new)
-    )
-    changed = [name for name in INPUTS if old_inputs[name] != new_inputs[name]]
-    traced: TracedChanges | None = None
-    rows = []
+    reasons = _Reasons(connection, old, new, profile)
+    rows = [*_figure_changes(connection, reasons), *_group_changes(connection, reasons)]
+    if rows:
+        connection.execute(insert_into("report_change_row", rows[0]), rows)
+    return len(rows)
+
+
+def _figure_changes(connection: Connection, reasons: _Reasons) -> Iterator[_Row]:
+    """The changes of everything that has seconds."""
     for level in WITH_FIGURES:
         width = len(NAMES[level])
         columns = ", ".join((*NAMES[level], *FIGURES))
@@ -83,35 +98,107 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
                 tuple(row[:width]): tuple(row[width:])
                 for row in connection.execute(of_level, {"run_id": run_id})
             }
-            for run_id in (old, new)
+            for run_id in reasons.runs
         )
         for key in sorted(before.keys() | after.keys()):
-            if before.get(key) != after.get(key):
-                # With a single reason there is nothing to trace.
-                if len(changed) > 1 and traced is None:
-                    traced = TracedChanges(connection, old, new, profile)
-                names = json.dumps(dict(zip(NAMES[level], key, strict=True)), ensure_ascii=False)
-                here: Sequence[str] = changed
-                if traced is not None:
-                    found = traced.changed(level, key)
-                    # What cannot be traced any further stays a reason of every figure.
-                    here = [n for n in changed if n not in TRACED or n in found] or changed
-                # The same inputs give the same figures.
-                reason = ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0]
-                rows.append(
-                    {
-                        "run_id": new,
-                        "old_run_id": old,
-                        "level": level,
-                        "names": names,
-                        "old": _as_json(before.get(key)),
-                        "new": _as_json(after.get(key)),
-                        "reason": reason,
-                    }
-                )
-    if rows:
-        connection.execute(insert_into("report_change_row", rows[0]), rows)
-    return len(rows)
+            figure, other = before.get(key), after.get(key)
+            if figure != other:
+                inputs = reasons.of(level, key)
+                yield reasons.row(level, key, _as_json(figure), _as_json(other), inputs)
+
+
+def _group_changes(connection: Connection, reasons: _Reasons) -> Iterator[_Row]:
+    """The changes of groups, also those of a member that leave the figure of the day as it is.
+
+    The figure of a month may differ by them.
+    """
+    before, after = (_groups(connection, run_id) for run_id in reasons.runs)
+    for names in sorted(before.keys() | after.keys()):
+        old, new = before.get(names, _NO_GROUP), after.get(names, _NO_GROUP)
+        if old == new:
+            continue
+        sites = sorted(old.members.keys() | new.members.keys())
+        differ = [site for site in sites if old.members.get(site) != new.members.get(site)]
+        inputs: set[str] = set()
+        for site in differ:
+            (weight, seconds), (new_weight, new_seconds) = (
+                group.members.get(site, (None, None)) for group in (old, new)
+            )
+            if weight != new_weight:
+                inputs.add(TOPOLOGY)
+            if seconds and new_seconds and seconds != new_seconds:
+                inputs |= reasons.of(SITE, (site,))
+        yield reasons.row(GROUP, names, old.as_json(differ), new.as_json(differ), inputs)
+
+
+class _Group(NamedTuple):
+    """A group as a run stored it: its figures, and the weight and seconds of each member."""
+
+    figures: tuple[Any, ...] | None
+    members: dict[str, tuple[int | None, tuple[int, ...] | None]]
+
+    def as_json(self, sites: Iterable[str]) -> str | None:
+        """The figures, and the weights of those of the sites that are members."""
+        if self.figures is None:
+            return None
+        weights = {site: self.members[site][0] for site in sites if site in self.members}
+        return to_json({**dict(zip(GROUP_FIGURES, self.figures, strict=True)), "weights": weights})
+
+
+_NO_GROUP = _Group(None, {})
+
+
+def _groups(connection: Connection, run_id: int) -> dict[Names, _Group]:
+    groups = {
+        tuple(row[:2]): _Group(tuple(row[2:]), {})
+        for row in connection.execute(text(_GROUPS), {"run_id": run_id})
+    }
+    for group_type, name, site, weight, *seconds in connection.execute(
+        text(_MEMBERS), {"run_id": run_id}
+    ):
+        groups[group_type, name].members[site] = (weight, tuple(seconds))
+    return groups
+
+
+class _Reasons:
+    """Two runs of a day, of which the new one may have changed figures, and why."""
+
+    def __init__(self, connection: Connection, old: int, new: int, profile: Profile) -> None:
+        self.runs = old, new
+        self._connection = connection
+        self._profile = profile
+        statement = text(f"SELECT {', '.join(INPUTS)} FROM run WHERE run_id = :run_id")
+        old_inputs, new_inputs = (
+            connection.execute(statement, {"run_id": run_id}).mappings().one()
+            for run_id in self.runs
+        )
+        self._changed = [name for name in INPUTS if old_inputs[name] != new_inputs[name]]
+
+    @cached_property
+    def _traced(self) -> TracedChanges:
+        return TracedChanges(self._connection, *self.runs, self._profile)
+
+    def of(self, level: str, names: Names) -> set[str]:
+        """The traced inputs that may have changed a figure."""
+        # With a single reason there is nothing to trace.
+        return self._traced.changed(level, names) if len(self._changed) > 1 else set(TRACED)
+
+    def row(
+        self, level: str, names: Names, old: str | None, new: str | None, inputs: Container[str]
+    ) -> _Row:
+        """The change of a figure that these traced inputs may have changed."""
+        # What cannot be traced any further stays a reason of every figure.
+        here = [n for n in self._changed if n not in TRACED or n in inputs] or self._changed
+        return {
+            "run_id": self.runs[1],
+            "old_run_id": self.runs[0],
+            "level": level,
+            "names": json.dumps(dict(zip(NAMES[level], names, strict=True)), ensure_ascii=False),
+            "old": old,
+            "new": new,
+            # The same inputs give the same figures.
+            "reason": ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0],
+        }
 
 
 def insert_into(table: str, columns: Iterable[str], ending: str = "") -> TextClause:

@@ -22,14 +22,14 @@ from sam_pipeline.spark_jobs.rules.figures import (
     is_bad,
     months_in_a_row,
 )
-from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.levels import GROUP, GROUP_FIGURES, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import Names, as_moment, second_or_none
 from sam_pipeline.spark_jobs.runs.summary import period_targets
 
 _COLUMNS = {
     SITE: SECONDS,
-    GROUP: ("availability", "reliability", "sites_expected", "sites_known"),
+    GROUP: GROUP_FIGURES,
 }
 
 _PROGRAM = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from fractions import Fraction
 from importlib.metadata import version
@@ -23,11 +23,11 @@ from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import AnotherRun
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, GroupMember
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import moment
-from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
+from sam_pipeline.spark_jobs.rules.figures import Member, MemberDay, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.changes import insert_into, note_changes
@@ -84,7 +84,7 @@ class DayFacts:
     results_digest: str
     topology_digest: str
     downtimes_digest: str
-    members: Sequence[Member]
+    members: Sequence[GroupMember]
     until: int | None = None
     results_read: int = 0
     results_ignored: Mapping[str, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class DayFacts:
         cls,
         profile: Profile,
         expected: DayExpectation,
-        members: Sequence[Member],
+        members: Sequence[GroupMember],
         results_digest: str,
         **read: Any,
     ) -> DayFacts:
@@ -169,7 +169,7 @@ def input_digests(profile: Profile, day: DayFacts) -> dict[str, str]:
     """The digests of what a run has read, and `input_digest` over all of it."""
     digests = {
         "results_digest": day.results_digest,
-        "topology_digest": _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members)),
+        "topology_digest": _sha256(day.topology_digest, *(str(tuple(m)) for m in day.members)),
         "downtimes_digest": day.downtimes_digest,
         "exclusions_digest": day.exclusions_digest,
     }
@@ -214,7 +214,7 @@ def publish(
     with writing(engine) as connection:
         for day, run_id in zip(facts, run_ids, strict=True):
             key = {"report": profile.name, "day": day.day.isoformat(), "run_id": run_id}
-            _write_groups(connection, day.members, run_id)
+            _write_groups(connection, profile, day, run_id)
             old = connection.scalar(text(_PUBLISHED), key)
             changed = note_changes(connection, old, run_id, profile) if old is not None else 0
             sealed = connection.scalar(text(_SEALED), {**key, "month": f"{day.day:%Y-%m}"})
@@ -246,10 +246,11 @@ def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
         raise
 
 
-def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
+def _write_groups(connection: Connection, profile: Profile, day: DayFacts, run_id: int) -> None:
     """Write the group figures of a day, from the site figures that Spark wrote (rule 13).
 
-    Members without a figure are not expected by this report: another one may measure them.
+    The weights are stored as they are used. Members without a figure are not expected by this
+    report: another one may measure them.
     """
     statement = (
         f"SELECT site, {', '.join(SECONDS)} FROM figure WHERE run_id = :run_id AND level = 'site'"
@@ -257,7 +258,12 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
     sites = {
         row[0]: Seconds(*row[1:]) for row in connection.execute(text(statement), {"run_id": run_id})
     }
-    expected = {member: sites[member.site] for member in members if member.site in sites}
+    expected = [
+        MemberDay(day.day, Member(*member[:3], profile.weight_of(member.weight)), seconds)
+        for member in day.members
+        for seconds in [sites.get(member.site)]
+        if seconds is not None
+    ]
     if not expected:
         return
 
@@ -266,7 +272,7 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
         # The sqlite3 module does not accept decimals.
         return float(figure) if figure is not None and _is_sqlite(connection) else figure
 
-    rows = [{"run_id": run_id, **asdict(member)} for member in expected]
+    rows = [{"run_id": run_id, **member._asdict()} for _, member, _ in expected]
     figures = [
         {
             "run_id": run_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 
 from sqlalchemy import Connection, text
@@ -11,7 +11,14 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Group, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Figure, Member, Targets, figure_of, group_figures
+from sam_pipeline.spark_jobs.rules.figures import (
+    Figure,
+    Member,
+    MemberDay,
+    Targets,
+    figure_of,
+    group_figures,
+)
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import (
@@ -45,7 +52,8 @@ def period_figures(
     """
     if level == GROUP:
         sites = list(day_figures(connection, report, SITE, period, revision=revision))
-        return group_means(day_members(connection, report, period, revision), sites)
+        members = day_members(connection, report, period, revision)
+        return group_figures(member_days(members, sites))
     if revision is None:
         figures = totals(connection, report, level, period, site)
     else:
@@ -63,21 +71,12 @@ def added_up(days: Sequence[DayFigure]) -> Figure:
     return figure_of(days[0].names, seconds, len(days), until_of(days))
 
 
-def group_means(members: Iterable[tuple[date, Member]], sites: Iterable[DayFigure]) -> list[Figure]:
-    """Groups over several days: each site counts on its days as a member, with its last weight."""
+def member_days(
+    members: Iterable[tuple[date, Member]], sites: Iterable[DayFigure]
+) -> list[MemberDay]:
+    """The days of the members of groups, with the seconds of the sites on these days."""
     seconds_on = {(figure.day, figure.names[0]): figure.seconds for figure in sites}
-    newest: dict[tuple[str, str, str], Member] = {}
-    days: dict[tuple[str, ...], set[date]] = {}
-    totals: dict[tuple[str, str, str], Seconds] = {}
-    for day, member in members:
-        key = (member.group_type, member.group_name, member.site)
-        newest[key] = member
-        days.setdefault(key[:2], set()).add(day)
-        totals[key] = totals.get(key, Seconds()) + seconds_on[day, member.site]
-    return [
-        replace(group, days=len(days[group.names]))
-        for group in group_figures({newest[key]: totals[key] for key in newest})
-    ]
+    return [MemberDay(day, member, seconds_on[day, member.site]) for day, member in members]
 
 
 @dataclass(frozen=True)

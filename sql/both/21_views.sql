@@ -98,10 +98,17 @@ COMMENT ON VIEW group_availability IS 'Availability of groups of sites, by day.'
 
 CREATE VIEW report_group_site AS
 SELECT
-    p.report, p.day, g.group_type, g.group_name, g.site, g.weight, p.run_id
+    p.report, p.day, g.group_type, g.group_name, g.site, g.weight, f.availability, f.reliability,
+    f.ok_s, f.warning_s, f.critical_s, f.unknown_s, f.missing_s, f.downtime_s, f.excluded_s,
+    p.run_id
 FROM published_run AS p
-JOIN group_site AS g ON g.run_id = p.run_id;
-COMMENT ON VIEW report_group_site IS 'The sites of a group that a report expects, and their weights, by day.';
+JOIN group_site AS g ON g.run_id = p.run_id
+-- The whole key of `figure`, so that a query of members alone does not read figures.
+LEFT JOIN figure AS f
+    ON f.run_id = g.run_id AND f.level = 'site' AND f.site = g.site
+    AND f.service_flavour = '' AND f.host_name = '' AND f.function = '';
+COMMENT ON VIEW report_group_site IS
+    'The sites of a group that a report expects, by day: the weights that count, and the figures.';
 
 CREATE VIEW report_revision_figure AS
 SELECT

@@ -369,7 +369,8 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 );
 COMMENT ON TABLE group_figure IS
-    'Weighted means of a group of sites for one day, and how many of its sites had a value.';
+    'Weighted means of a group of sites for one day, and how many of its sites had a value. They are '
+    'NULL if no site had one, or all weights are 0.';
 
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -380,7 +381,7 @@ CREATE TABLE group_site (
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
 COMMENT ON TABLE group_site IS
-    'The sites of a group that a run expected, with their weights. All have a figure.';
+    'The sites of a group that a run expected, with their weights in its means. All have a figure.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,

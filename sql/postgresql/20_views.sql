@@ -352,15 +352,15 @@ SELECT
     m.report, m.month, m.group_type, m.group_name,
     CAST(
         round(
-            sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
-            / sum(m.weight + 1) FILTER (WHERE m.known_s > 0) + 1e-11,
+            sum(m.weight * 100.0 * m.up_s / NULLIF(m.known_s, 0)) / NULLIF(sum(m.weight), 0)
+            + 1e-11,
             5
         ) AS numeric(8, 5)
     ) AS availability,
     CAST(
         round(
-            sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
-            / sum(m.weight + 1) FILTER (WHERE m.in_service_s > 0) + 1e-11,
+            sum(m.reliability_weight * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
+            / NULLIF(sum(m.reliability_weight), 0) + 1e-11,
             5
         ) AS numeric(8, 5)
     ) AS reliability,
@@ -376,7 +376,12 @@ FROM (
         p.report,
         CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
         g.group_type, g.group_name, g.site,
-        (array_agg(g.weight ORDER BY p.day DESC))[1] AS weight,
+        sum(g.weight) FILTER (
+            WHERE f.ok_s + f.warning_s + f.critical_s + f.downtime_s > 0
+        ) AS weight,
+        sum(g.weight) FILTER (
+            WHERE f.ok_s + f.warning_s + f.critical_s > 0
+        ) AS reliability_weight,
         sum(f.ok_s + f.warning_s) AS up_s,
         sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
@@ -403,7 +408,8 @@ JOIN (
 GROUP BY m.report, m.month, m.group_type, m.group_name, d.days, d.until;
 COMMENT ON VIEW group_month IS
     'Availability of groups of sites, by calendar month: the mean of the figures that their sites '
-    'have over their days as members, weighted by their last weights.';
+    'have over their days as members, weighted by the sums of their weights over those of these days '
+    'on which they have a value. It is NULL if these sums are 0.';
 
 CREATE VIEW status_timeline AS
 SELECT

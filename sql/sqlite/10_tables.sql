@@ -371,7 +371,8 @@ CREATE TABLE figure (
     PRIMARY KEY (run_id, level, site, service_flavour, host_name, function)
 ) STRICT;
 
--- Weighted means of a group of sites for one day, and how many of its sites had a value.
+-- Weighted means of a group of sites for one day, and how many of its sites had a value. They are
+-- NULL if no site had one, or all weights are 0.
 CREATE TABLE group_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,
@@ -383,7 +384,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 ) STRICT;
 
--- The sites of a group that a run expected, with their weights. All have a figure.
+-- The sites of a group that a run expected, with their weights in its means. All have a figure.
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,

@@ -364,20 +364,19 @@ FROM (
 ) AS m;
 
 -- Availability of groups of sites, by calendar month: the mean of the figures that their sites have
--- over their days as members, weighted by their last weights. SQLite takes the weight from the row
--- with max(day). The errors of the quotients are below 1e-11: a mean that lies halfway between two
--- figures is raised by that much, so that it is rounded up.
+-- over their days as members, weighted by the sums of their weights over those of these days on which
+-- they have a value. It is NULL if these sums are 0. The errors of the quotients are below 1e-11: a
+-- mean that lies halfway between two figures is raised by that much, so that it is rounded up.
 CREATE VIEW group_month AS
 SELECT
     m.report, m.month, m.group_type, m.group_name,
     round(
-        sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
-        / sum(m.weight + 1) FILTER (WHERE m.known_s > 0) + 1e-11,
+        sum(m.weight * 100.0 * m.up_s / NULLIF(m.known_s, 0)) / NULLIF(sum(m.weight), 0) + 1e-11,
         5
     ) AS availability,
     round(
-        sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
-        / sum(m.weight + 1) FILTER (WHERE m.in_service_s > 0) + 1e-11,
+        sum(m.reliability_weight * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
+        / NULLIF(sum(m.reliability_weight), 0) + 1e-11,
         5
     ) AS reliability,
     count(*) AS sites_expected,
@@ -392,8 +391,12 @@ FROM (
         p.report,
         date(p.day, 'start of month') AS month,
         g.group_type, g.group_name, g.site,
-        max(p.day) AS last_day,
-        g.weight AS weight,
+        sum(g.weight) FILTER (
+            WHERE f.ok_s + f.warning_s + f.critical_s + f.downtime_s > 0
+        ) AS weight,
+        sum(g.weight) FILTER (
+            WHERE f.ok_s + f.warning_s + f.critical_s > 0
+        ) AS reliability_weight,
         sum(f.ok_s + f.warning_s) AS up_s,
         sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s

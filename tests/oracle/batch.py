@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import combinations_with_replacement
 from typing import Any, TypeVar
 
-from tests.oracle.oracle import DayReport, Segment, day_report, trend
+from tests.oracle.oracle import DayReport, Segment, day_report, groups_over, trend
 from tests.worlds.drawn import drawn, worlds
 from tests.worlds.drawn_setting import Setting, all_settings
 from tests.worlds.model import (
@@ -100,11 +101,27 @@ def spans(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int,
 def _facts(setting: Setting, profiles: Iterable[Profile], world: World) -> Facts:
     facts: Facts = {}
     shared = replace(world, exclusions=(*world.exclusions, *setting.exclusions))
-    for day in setting.days:
-        is_open = setting.until < midnight(day) + timedelta(days=1)
-        for profile in profiles:
-            report = day_report(shared, profile, day, setting.until if is_open else None)
-            facts |= _of_a_day(report, profile.name, midnight(setting.first_day))
+    for profile in profiles:
+        reports = []
+        for day in setting.days:
+            is_open = setting.until < midnight(day) + timedelta(days=1)
+            reports.append(day_report(shared, profile, day, setting.until if is_open else None))
+            facts |= _of_a_day(reports[-1], profile.name, midnight(setting.first_day))
+        facts |= _of_several_days(reports, profile.name)
+    return facts
+
+
+def _of_several_days(reports: Sequence[DayReport], name: str) -> Facts:
+    """The groups over the months, and over every range of days."""
+    facts: Facts = {}
+    for first, last in combinations_with_replacement(range(len(reports)), 2):
+        of = ("groups", name, str(reports[first].day), str(reports[last].day))
+        for group, means in groups_over(reports[first : last + 1]).items():
+            facts[*of, *group] = means
+    for month in {report.day.replace(day=1) for report in reports}:
+        of_month = [report for report in reports if report.day.replace(day=1) == month]
+        for group, means in groups_over(of_month).items():
+            facts["group month", name, str(month), *group] = means
     return facts
 
 

@@ -76,6 +76,16 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class Membership:
+    """A site that a report expects in a group on a day, the weight that counts, and its figures."""
+
+    group: tuple[str, str]
+    site: str
+    weight: int
+    figures: Figures
+
+
+@dataclass(frozen=True)
 class GroupFigures:
     """Rule 13: the weighted mean of the sites that have a value, and their number."""
 
@@ -113,7 +123,11 @@ class DayReport:
     services: Mapping[Key, States]
     functions: Mapping[Key, States]
     sites: Mapping[Key, States]
-    groups: Mapping[tuple[str, str], GroupFigures]
+    memberships: Sequence[Membership]
+
+    @property
+    def groups(self) -> dict[tuple[str, str], GroupFigures]:
+        return groups_over([self])
 
     def figures(self, level: str) -> dict[Key, Figures]:
         """The figures of a level: metrics, endpoints, services, functions or sites."""
@@ -156,14 +170,23 @@ def day_report(
     for site in sorted({site for site, _ in functions}):
         states = folded(profile.functions_operation, _children(functions, (site,)))
         sites[site,] = _with_exclusions(states, (site,), world.exclusions, day)
-    groups = _groups(world.site_groups, sites, day)
-    return DayReport(day, metrics, endpoints, services, functions, sites, groups)
+    memberships = _memberships(world.site_groups, sites, profile, day)
+    return DayReport(day, metrics, endpoints, services, functions, sites, memberships)
 
 
 def period(figures: Iterable[Figures]) -> Figures:
     """Rule 12: sum the seconds, then divide."""
     days = list(figures)
     return Figures({status: sum(day.seconds[status] for day in days) for status in STATUSES})
+
+
+def groups_over(days: Iterable[DayReport]) -> dict[tuple[str, str], GroupFigures]:
+    """Rule 13, of one day or several: every group that had members."""
+    of_group: dict[tuple[str, str], list[Membership]] = {}
+    for day in days:
+        for membership in day.memberships:
+            of_group.setdefault(membership.group, []).append(membership)
+    return {group: _group_figures(of_group[group]) for group in sorted(of_group)}
 
 
 def ranked(order: Sequence[str]) -> Table:
@@ -467,39 +490,61 @@ def _functions(
     return functions
 
 
-def _groups(
-    memberships: Iterable[SiteGroup], sites: Mapping[Key, States], day: date
-) -> dict[tuple[str, str], GroupFigures]:
+def _memberships(
+    rows: Iterable[SiteGroup], sites: Mapping[Key, States], profile: Profile, day: date
+) -> list[Membership]:
+    """The sites of each group at the day's midnight that the report expects."""
     moment = midnight(day)
     governing: dict[Key, SiteGroup] = {}
-    for row in sorted(memberships, key=lambda row: row.valid_from):
+    for row in sorted(rows, key=lambda row: row.valid_from):
         if row.valid_from <= moment and (row.valid_to is None or row.valid_to > moment):
             governing[row.group_type, row.group_name, row.site] = row
-    expected = [row for row in governing.values() if (row.site,) in sites]
-    names = sorted({(row.group_type, row.group_name) for row in expected})
-    return {
-        name: _group_figures(
-            [row for row in expected if (row.group_type, row.group_name) == name],
-            {site: figures_of(states) for (site,), states in sites.items()},
+    return [
+        Membership(
+            (row.group_type, row.group_name),
+            row.site,
+            _weight(row.weight, profile),
+            figures_of(sites[row.site,]),
         )
-        for name in names
-    }
+        for row in governing.values()
+        if (row.site,) in sites
+    ]
 
 
-def _group_figures(rows: Sequence[SiteGroup], sites: Mapping[str, Figures]) -> GroupFigures:
-    members = [(sites[row.site], (row.weight or 0) + 1) for row in rows]
-    availability = [(site.exact_availability, weight) for site, weight in members]
-    reliability = [(site.exact_reliability, weight) for site, weight in members]
-    percentages = (rounded(_weighted_mean(values)) for values in (availability, reliability))
+def _weight(announced: int | None, profile: Profile) -> int:
+    """Rule 13: without one it is 1; ARGO takes that for 0, and adds 1 to each."""
+    if profile.weights == "argo":
+        return 1 + (0 if announced is None else announced)
+    return 1 if announced is None else announced
+
+
+def _group_figures(memberships: Sequence[Membership]) -> GroupFigures:
+    sites = {membership.site for membership in memberships}
+    values = [
+        period(m.figures for m in memberships if m.site == site).exact_availability
+        for site in sites
+    ]
     return GroupFigures(
-        *percentages, len(rows), sum(value is not None for value, _ in availability)
+        rounded(_mean(memberships, lambda figures: figures.exact_availability)),
+        rounded(_mean(memberships, lambda figures: figures.exact_reliability)),
+        len(sites),
+        sum(value is not None for value in values),
     )
 
 
-def _weighted_mean(values: Iterable[tuple[Fraction | None, int]]) -> Fraction | None:
-    defined = [(value, weight) for value, weight in values if value is not None]
-    total = sum((value * weight for value, weight in defined), Fraction(0))
-    return total / sum(weight for _, weight in defined) if defined else None
+def _mean(
+    memberships: Sequence[Membership], share: Callable[[Figures], Fraction | None]
+) -> Fraction | None:
+    """Rule 13: a site has the value of all its days, and the weights of those that have a value."""
+    shares, weights = Fraction(0), 0
+    for site in {membership.site for membership in memberships}:
+        days = [membership for membership in memberships if membership.site == site]
+        value = share(period(day.figures for day in days))
+        weight = sum(day.weight for day in days if share(day.figures) is not None)
+        if value is not None:
+            shares += weight * value
+            weights += weight
+    return shares / weights if weights else None
 
 
 def _percent(part: int, whole: int) -> Fraction | None:

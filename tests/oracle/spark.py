@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,10 @@ from sam_pipeline.spark_jobs.compute.run import Run
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.levels import GROUP
+from sam_pipeline.spark_jobs.rules.seconds import rounded
+from sam_pipeline.spark_jobs.runs.published import published_reports
+from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
@@ -28,6 +33,7 @@ from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, spans
 from tests.oracle.duckdb_rules import KEYS
 from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.support.reports.stored import moment_of, percentages
+from tests.worlds.drawn_setting import DAYS
 from tests.worlds.model import Downtime, Exclusion, World, midnight
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import (
@@ -166,10 +172,28 @@ def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, .
         means = GroupFigures(*percentages(row), row["sites_expected"], row["sites_known"])
         group = (row["group_type"], row["group_name"])
         yield ("group", row["report"], str(row["day"]), *group), means
+    for row in _rows(engine, "group_month"):
+        means = GroupFigures(*percentages(row), row["sites_expected"], row["sites_known"])
+        group = (row["group_type"], row["group_name"])
+        yield ("group month", row["report"], str(row["month"]), *group), means
+    yield from _groups_of_ranges(engine, first_day)
     for row in _rows(engine, "status_trend"):
         first, last = row["first_change"], row["last_change"]
         changes = Trend(row["changes"], first and moment_of(first), last and moment_of(last))
         yield ("trend", *_names(row, row["level"])), changes
+
+
+def _groups_of_ranges(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The groups over every range of days, as `sam-report show` adds them up."""
+    days = [first_day + timedelta(days=number) for number in range(DAYS)]
+    with reading(engine) as connection:
+        reports = published_reports(connection, None, Period(days[0], days[-1]))
+        for report, (first, last) in product(reports, combinations_with_replacement(days, 2)):
+            for figure in period_figures(connection, report, GROUP, Period(first, last)):
+                values = map(rounded, (figure.availability, figure.reliability))
+                assert figure.sites_expected is not None and figure.sites_known is not None
+                means = GroupFigures(*values, figure.sites_expected, figure.sites_known)
+                yield ("groups", report, str(first), str(last), *figure.names), means
 
 
 def _messages(

@@ -85,7 +85,7 @@ def worlds(setting: Setting) -> st.SearchStrategy[World]:
         world,
         st.lists(st.sampled_from(setting.moments), min_size=MOMENTS, max_size=MOMENTS),
         _endpoints(setting),
-        st.lists(_SITE_GROUP, max_size=4),
+        st.builds(lambda *rows: list(chain(*rows)), st.lists(_SITE_GROUP, max_size=4), _SUCCESSION),
         st.lists(_DOWNTIME, max_size=4),
         _results(setting),
         st.lists(_EXCLUSION, max_size=3),
@@ -142,6 +142,21 @@ _SITE_GROUP = st.builds(
     valid_from=_SOMETIMES_FROM,
     valid_to=_SOMETIMES_TO,
     weight=st.sampled_from((None, 0, 1, 7)),
+)
+# A site that leaves a group when another one joins it, as if it were renamed; or a changed weight.
+_SUCCESSION = st.one_of(
+    st.just(()),
+    st.builds(
+        lambda at, sites, weights: [
+            SiteGroup(site, "federation", "G", start, end, weight)
+            for site, start, end, weight in zip(
+                sites, (LONG_AGO, at), (at, None), weights, strict=True
+            )
+        ],
+        st.sampled_from(_ALL_TIMES[:MOMENTS]),
+        st.sampled_from((("A", "B"), ("B", "A"), ("A", "A"), ("B", "B"))),
+        st.sampled_from(((None, None), (1, 7), (7, 0), (0, None), (3, 3))),
+    ),
 )
 # Of a site, a host, or a flavour of either; an announcement may prolong or cancel another one.
 _DOWNTIME = st.builds(

@@ -129,6 +129,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         downtimes=draw(
             st.sampled_from((("SCHEDULED/OUTAGE",), ("SCHEDULED/OUTAGE", "UNSCHEDULED/OUTAGE"), ()))
         ),
+        weights=draw(st.sampled_from(("", "", "argo"))),
         notice_s=draw(st.sampled_from((0, 0, 60, 21_600, DAY_S))),
     )
 

@@ -137,6 +137,7 @@ class Profile:
     notice_s: int = 0
     sites: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    weights: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield f"downtimes = {_value(profile.downtimes)}"
     if profile.notice_s:
         yield f'notice = "{profile.notice_s // 60}m"'
+    if profile.weights:
+        yield f"weights = {_value(profile.weights)}"
     for key in ("sites", "groups"):
         if patterns := getattr(profile, key):
             yield f"{key} = {_value(patterns)}"

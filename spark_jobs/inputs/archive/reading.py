@@ -6,7 +6,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
 from datetime import date, timedelta
 from functools import cache
 from operator import attrgetter, itemgetter
@@ -20,8 +19,10 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     Announced,
     Downtime,
     Exclusion,
+    GroupMember,
     Membership,
     in_order,
+    newest_members,
 )
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.inputs.archive.files import (
@@ -34,7 +35,6 @@ from sam_pipeline.spark_jobs.inputs.archive.files import (
     opened_parquet,
 )
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
-from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
 from sam_pipeline.sql.archive.manifest import (
     DOWNTIMES,
@@ -59,7 +59,7 @@ _MEMBERSHIP = (
 )
 _ONE_DAY = timedelta(days=1)
 _EXCLUSION = EXCLUSION_COLUMNS.split(", ")
-_MEMBER = ("group_type", "group_name", "site", "weight", "valid_from_s", "valid_to_s")
+_MEMBER = (*GroupMember._fields, "valid_from_s", "valid_to_s")
 _DOWNTIME = (
     *("downtime_id", "site", "host_name", "service_flavour", "start_s", "end_s"),
     *("classification", "severity", "description", "announced_s"),
@@ -128,20 +128,18 @@ def read_archived(
             if row["record"] == ENDPOINT
         ]
         at = day_start(day)
-        # Of several rows for a site the newest counts.
-        members = {
-            names: Member(*names, row["weight"] or 0)
+        members = newest_members(
+            GroupMember(*(row[name] for name in GroupMember._fields))
             for row in sorted(topology, key=itemgetter("valid_from_s"))
             if row["record"] == MEMBER
             and row["valid_from_s"] <= at
             and (row["valid_to_s"] is None or row["valid_to_s"] > at)
-            for names in [(row["group_type"], row["group_name"], row["site"])]
-        }
+        )
         return Announced(
             [known.setdefault(endpoint, endpoint) for endpoint in endpoints],
             in_order(_downtimes(archived, day)),
             sorted([*ended, *exclusions_of(day)], key=attrgetter("exclusion_id")),
-            sorted(members.values(), key=astuple),
+            members,
         )
 
     return {day: read(day) for day in period.days() if day in archived}

@@ -14,11 +14,10 @@ from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Announced, Membership, members
+from sam_pipeline.spark_jobs.inputs.announced import Announced, GroupMember, Membership, members
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
-from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.runs.now.folding import read_topology
 from sam_pipeline.spark_jobs.runs.published import second_of
 
@@ -126,7 +125,7 @@ def read_sites(
     here: dict[str, list[Membership]] = defaultdict(list)
     for membership in topology:
         here[membership.site].append(membership)
-    of_groups: dict[str, list[Member]] = defaultdict(list)
+    of_groups: dict[str, list[GroupMember]] = defaultdict(list)
     for member in members(connection, day):
         of_groups[member.site].append(member)
     sites = [

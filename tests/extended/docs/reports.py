@@ -51,7 +51,7 @@ def fill_october(database: str) -> None:
         if day == RED_DAY:
             timeline = {**RESULTS, "10:00": "DOWNTIME", "12:00": "OK"}
             timeline = {at: timeline[at] for at in sorted(timeline) if at != "07:30"}
-        members = [Member("federation", "NORTH", SITE, 0)]
+        members = [Member("federation", "NORTH", SITE, 1)]
         publish(engine, report, day, {f"{SITE} CE {HOST}": timeline}, members)
     fold_all(engine)
     engine.dispose()
@@ -63,7 +63,7 @@ def fill_two_days(database: str) -> None:
     report = profile(Path(), ('name = "test"', 'name = "critical"'))
     for day in (DAY, DAY + timedelta(days=1)):
         endpoints = {"A CE h1": {"00:00": "OK", "06:00": "CRITICAL"}, "B CE h2": {"00:00": "OK"}}
-        publish(engine, report, day, endpoints, [Member("federation", "NORTH", "A", 0)])
+        publish(engine, report, day, endpoints, [Member("federation", "NORTH", "A", 1)])
     engine.dispose()
 
 

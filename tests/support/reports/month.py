@@ -19,7 +19,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
-from sam_pipeline.spark_jobs.rules.figures import Member, group_figures
+from sam_pipeline.spark_jobs.rules.figures import Member, MemberDay, group_figures
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, FIGURE_NAMES, METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Segment
@@ -211,19 +211,19 @@ def _results(
 
 def _groups(day: date, size: Size) -> Iterator[tuple[str, Row]]:
     members = [
-        Member(kind, name.format(site // 10, site % 7), site_name(site), site % 5)
+        Member(kind, name.format(site // 10, site % 7), site_name(site), 1 + site % 5)
         for kind, name in (("federation", "FEDERATION-{0:02d}"), ("region", "REGION-{1}"))
         for site in range(size.sites)
     ]
     of_site = {site_name(site): site_seconds(day, site, size) for site in range(size.sites)}
-    return group_rows({member: of_site[member.site] for member in members})
+    return group_rows([MemberDay(day, member, of_site[member.site]) for member in members])
 
 
-def group_rows(seconds_of_members: Mapping[Member, Seconds]) -> Iterator[tuple[str, Row]]:
-    """Rows of the members and the figures of groups, and their tables."""
-    for member in seconds_of_members:
-        yield "group_site", asdict(member)
-    for figure in group_figures(seconds_of_members):
+def group_rows(members: Sequence[MemberDay]) -> Iterator[tuple[str, Row]]:
+    """Rows of the members and the figures of groups on a day, and their tables."""
+    for _, member, _ in members:
+        yield "group_site", member._asdict()
+    for figure in group_figures(members):
         names = dict(zip(("group_type", "group_name"), figure.names, strict=True))
         sites = {"sites_expected": figure.sites_expected, "sites_known": figure.sites_known}
         yield "group_figure", {**names, **_percentages(figure), **sites}

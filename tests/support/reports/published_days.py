@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
-from sam_pipeline.spark_jobs.rules.figures import Member
+from sam_pipeline.spark_jobs.rules.figures import Member, MemberDay
 from sam_pipeline.spark_jobs.rules.levels import (
     ALL_NAMES,
     ENDPOINT,
@@ -49,7 +49,11 @@ def publish(
     with writing(engine) as connection:
         run_id = _run(connection, profile, day, until)
         of_sites = write_day(connection, run_id, day, endpoints, until)
-        expected = {member: of_sites[member.site] for member in members if member.site in of_sites}
+        expected = [
+            MemberDay(day, member, of_sites[member.site])
+            for member in members
+            if member.site in of_sites
+        ]
         for table, row in group_rows(expected):
             insert(connection, table, [{"run_id": run_id, **row}])
         key = {"report": profile.name, "day": str(day), "run_id": run_id}

@@ -30,6 +30,7 @@ from tests.oracle.oracle import (
     Trend,
     day_report,
     figures_of,
+    groups_over,
     period,
     rounded,
     trend,
@@ -318,9 +319,33 @@ def test_a_group_is_the_weighted_mean_of_the_sites_that_have_a_value() -> None:
     of_group = report(*results, endpoints=endpoints, groups=groups).groups
 
     f, g = of_group["federation", "F"], of_group["federation", "G"]
-    assert f.availability == Decimal("62.50000")  # (3 * 50 + 1 * 100) / 4
+    assert f.availability == Decimal("66.66667")  # (2 * 50 + 1 * 100) / 3
     assert (f.sites_expected, f.sites_known) == (3, 2)
-    assert g.availability == Decimal("50.49505")  # 100 to 1
+    assert g.availability == Decimal(50)  # the weight 0 of B counts nothing
+
+
+def test_a_member_of_a_group_counts_on_its_days_with_the_weights_of_these_days() -> None:
+    """A is OK for two days, of which it is a member with the weights 1 and 5; B fails on one."""
+    endpoints = [replace(ENDPOINT, site=site, host=site) for site in "AB"]
+    next_day = midnight(DAY + timedelta(days=1))
+    groups = [
+        SiteGroup("A", "federation", "F", LONG_AGO, next_day, weight=1),
+        SiteGroup("A", "federation", "F", next_day, weight=5),
+        SiteGroup("B", "federation", "F", next_day),
+    ]
+    results = [result("OK", at, host="A") for at in (0, 24)] + [result("CRITICAL", 24, host="B")]
+
+    def days(profile: Profile) -> list[DayReport]:
+        world = World(DAY, 2, tuple(endpoints), tuple(groups), (), tuple(results))
+        return [day_report(world, profile, day) for day in world.all_days]
+
+    plain, argo = days(PROFILE), days(replace(PROFILE, weights="argo"))
+
+    group = "federation", "F"
+    assert [day.groups[group].availability for day in plain] == [100, Decimal("83.33333")]
+    assert groups_over(plain)[group].availability == Decimal("85.71429")  # 600 / (1 + 5 + 1)
+    assert groups_over(plain)[group].sites_expected == 2
+    assert groups_over(argo)[group].availability == Decimal("88.88889")  # 800 / (2 + 6 + 1)
 
 
 # The worlds contain the edge cases they are made for; a failing one is reported reduced ----------
@@ -431,6 +456,18 @@ EDGES: dict[str, Callable[[World], object]] = {
         for endpoint in world.endpoints
         for day in world.all_days
     ),
+    "a site that takes the place of another one in a group": lambda world: any(
+        (a.group_type, a.group_name) == (b.group_type, b.group_name)
+        and a.site != b.site
+        and a.valid_to == b.valid_from == midnight(day)
+        for a, b in permutations(world.site_groups, 2)
+        for day in world.all_days[1:]
+    ),
+    "a weight that changes": lambda world: any(
+        a.site == b.site and a.valid_to == b.valid_from == midnight(day) and a.weight != b.weight
+        for a, b in permutations(world.site_groups, 2)
+        for day in world.all_days[1:]
+    ),
     "a site with two weights": lambda world: (
         most((group.site, group.group_type, group.group_name) for group in world.site_groups) > 1
     ),
@@ -457,6 +494,7 @@ def test_every_status_and_every_kind_of_setting_occurs() -> None:
 
     assert not missing
     assert {profile.vo for profile in drawn_profiles} == {None, "", "ops"}
+    assert {profile.weights for profile in drawn_profiles} == {"", "argo"}
     assert {profile.fqan for profile in drawn_profiles} == {None, "", "/ops/pilot"}
     assert {None} < {profile.validity_s for profile in drawn_profiles}
     assert any(profile.validity_of for profile in drawn_profiles)

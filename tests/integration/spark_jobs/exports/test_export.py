@@ -40,7 +40,7 @@ VIEWS = {
     "status_timeline",
     "status_trend",
 }
-NORTH = [Member("federation", "NORTH", "A", 3), Member("federation", "NORTH", "B", 0)]
+NORTH = [Member("federation", "NORTH", "A", 3), Member("federation", "NORTH", "B", 1)]
 GOOD: Timeline = {"00:00": "OK"}
 BAD: Timeline = {"00:00": "OK", "06:00": "CRITICAL", "12:00": "DOWNTIME", "18:00": "WARNING"}
 SILENT: Timeline = {"00:00": "MISSING"}

@@ -8,12 +8,13 @@ import tomllib
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.program.command import NO_PERMISSION, USAGE
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, GroupMember
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, month_of
 from sam_pipeline.spark_jobs.runs import record
@@ -333,9 +334,11 @@ def mornings(**statuses: str) -> dict[str, Timeline]:
 
 
 def reasons(engine: Engine) -> dict[str, set[str]]:
+    """The reasons of all figures of each site, and of each group."""
     found: dict[str, set[str]] = {}
     for names, reason in query(engine, "SELECT names, reason FROM report_change"):
-        found.setdefault(json.loads(names)["site"], set()).add(reason)
+        of = json.loads(names)
+        found.setdefault(of.get("site", of.get("group_name")), set()).add(reason)
     return found
 
 
@@ -372,6 +375,106 @@ def test_each_figure_has_the_reasons_that_concern_it(engine: Engine, report: Pro
     # The exclusion of a site concerns its own figure alone.
     assert both == {"results changed, exclusions changed", "results changed"}
     assert query(engine, "SELECT DISTINCT run_id, old_run_id FROM report_change") == [(new, old)]
+
+
+# Groups change with their members -----------------------------------------------------------------
+
+
+def in_group(name: str, **weights: int | None) -> list[GroupMember]:
+    return [GroupMember("tier", name, site, weight) for site, weight in weights.items()]
+
+
+TWO_SITES = {"A CE a": GOOD, "B CE b": HALF}
+
+
+def group_changes(engine: Engine) -> list[tuple[str, Any, Any, str]]:
+    rows = query(engine, "SELECT names, old, new, reason FROM report_change WHERE level = 'group'")
+    return [
+        (json.loads(names)["group_name"], old and json.loads(old), new and json.loads(new), reason)
+        for names, old, new, reason in rows
+    ]
+
+
+def test_a_changed_weight_in_a_sealed_month_is_a_candidate_with_its_effect_on_the_month(
+    engine: Engine, sam_report: SamReport, report: Profile, tmp_path: Path
+) -> None:
+    month_computed(engine, but=(FIRST, SECOND))
+    for day in (FIRST, SECOND):
+        members = in_group("2", A=None, B=3)
+        computed(engine, report, day_facts(day, members=members), TWO_SITES)
+    sam_report(*SEAL)
+    before = query(engine, "SELECT * FROM group_month")
+
+    heavier = day_facts(FIRST, members=in_group("2", A=None, B=10))
+    _, result = computed(engine, report, heavier, TWO_SITES)
+
+    assert result == Published(sealed_days=1, candidates=1)
+    assert query(engine, "SELECT * FROM group_month") == before
+    [(name, old, new, reason)] = group_changes(engine)
+    assert (name, reason) == ("2", "topology changed")
+    assert (old["availability"], old["weights"]) == (62.5, {"B": 3})
+    assert (new["availability"], new["weights"]) == (54.54545, {"B": 10})
+    [listed] = sam_report("seal", "list", "--json").json
+    [document] = sam_report(*OF_MONTH, "--dry-run", "--json").json
+    assert [day["figures_changed"] for day in listed["candidates"]] == [1]
+    assert document["figures_changed"] == 1
+    [effect] = document["moved"]
+    # A has 100 with the weight 2, B 50 with the weights 3 and 10 instead of 3 and 3.
+    assert (effect["group_name"], effect["availability_before"]) == ("2", 62.5)
+    assert effect["availability_after"] == 56.66667
+    assert effect["because"] == [f"weight of B 3 → 10, {FIRST}"]
+    warning = sam_report("show", "--level", "group", "--month", MONTH).err
+    assert "1 figure of 1 day would change" in warning
+    page = page_of_changes(sam_report, tmp_path / "pages")
+    assert "weight of B 3 → 10" in page and 'href="groups/tier.html#group-2"' in page
+    # Another seal publishes what was announced.
+    sam_report(*SEAL, "--reason", "a corrected weight")
+    [row] = sam_report("show", "--level", "group", "--month", MONTH, "--json").json
+    assert row["availability"] == effect["availability_after"]
+
+
+def test_groups_have_the_reasons_of_their_members_and_of_their_membership(
+    engine: Engine, report: Profile
+) -> None:
+    members = in_group("same", OTHER=1) + in_group("late", LATE=2) + in_group("left", A=1, B=1)
+    before = {f"{site} CE {site.lower()}": GOOD for site in ("OTHER", "LATE", "A", "B", "NEW")}
+    computed(engine, report, day_facts(FIRST, members=members), before)
+    members = in_group("same", OTHER=1) + in_group("late", LATE=2)
+    members += in_group("left", A=1, NEW=4) + in_group("new", B=None)
+    facts = day_facts(FIRST, members=members, **LATE)
+
+    _, done = computed(engine, report, facts, before | {"LATE CE late": HALF})
+
+    assert done == Published(changes=AT_FOUR_LEVELS + 3)
+    assert reasons(engine) == {
+        "LATE": {"results changed"},
+        "late": {"results changed"},
+        "left": {"topology changed"},
+        "new": {"topology changed"},
+    }
+    weights = {
+        name: [side and side["weights"] for side in sides]
+        for name, *sides, _ in group_changes(engine)
+    }
+    assert weights == {
+        "late": [{"LATE": 2}, {"LATE": 2}],
+        "left": [{"B": 1}, {"NEW": 4}],
+        "new": [None, {"B": 1}],
+    }
+
+
+def test_a_member_that_changes_no_figure_of_the_day_but_may_change_the_month_is_noted(
+    engine: Engine, report: Profile
+) -> None:
+    """Both sites are OK, so their weights do not matter on this day."""
+    both = {"A CE a": GOOD, "B CE b": GOOD}
+    computed(engine, report, day_facts(FIRST, members=in_group("2", A=1, B=1)), both)
+
+    computed(engine, report, day_facts(FIRST, members=in_group("2", A=1, B=5)), both)
+    computed(engine, report, day_facts(FIRST, members=in_group("2", A=1, B=5)), both)
+
+    [(_, old, new, _)] = group_changes(engine)
+    assert old == {**new, "weights": {"B": 1}} and new["weights"] == {"B": 5}
 
 
 def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(

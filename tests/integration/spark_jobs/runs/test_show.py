@@ -103,8 +103,8 @@ def test_each_site_and_group_is_compared_with_its_own_targets(
     tiers = read_profile(write(tmp_path, PROFILE + TARGETS))
     days = {"A CE a1": LATE, "B CE b1": LATE, "C CE c1": {"00:00": "OK", "18:00": "CRITICAL"}}
     members = [
-        *(Member("federation", "NORTH", "A", 0), Member("tier", "1", "A", 0)),
-        Member("tier", "2", "C", 0),
+        *(Member("federation", "NORTH", "A", 1), Member("tier", "1", "A", 1)),
+        Member("tier", "2", "C", 1),
     ]
     publish(engine, tiers, DAY, days, members)
     lines = sam_report("show", *OF_DAY).out.splitlines()
@@ -122,7 +122,7 @@ def test_each_site_and_group_is_compared_with_its_own_targets(
     assert "targets of tier 2: availability 95 %" in lines
     assert "the target is 99 %" in page
     # A site has the targets of its newest groups of the period.
-    publish(engine, tiers, NEXT, days, [Member("tier", "3", "A", 0)])
+    publish(engine, tiers, NEXT, days, [Member("tier", "3", "A", 1)])
     assert missed(sam_report, *BOTH)["A"] == []
 
 
@@ -134,7 +134,7 @@ AUTUMN = ("--by", "month", "--from", "2026-09-10", "--to", "2026-11-10")
 @pytest.fixture
 def autumn(engine: Engine, report: Profile, sam_report: SamReport) -> SamReport:
     """`sam-report` with four months, in one of which no day was computed."""
-    north = [Member("federation", "North", site, 0) for site in "AB"]
+    north = [Member("federation", "North", site, 1) for site in "AB"]
     for day, endpoints in (
         (date(2026, 8, 31), {"A CE h1": DOWN}),
         (date(2026, 9, 10), {"A CE h1": HALF, "B CE h2": GOOD}),
@@ -157,8 +157,8 @@ def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
         ["B", "2026-09", 100, None, 1],
         ["B", "2026-11", 50, None, 1],
     ]
-    # The mean of 75 and 100, after 0 of site A alone.
-    assert (first["availability"], first["availability_change"]) == ("87.50000", "87.50000")
+    # The mean of 75 on two days and 100 on one, after 0 of site A alone.
+    assert (first["availability"], first["availability_change"]) == ("83.33333", "83.33333")
     assert (first["month"], first["sites_expected"], first["sites_known"]) == ("2026-09", "2", "2")
     assert second["missed"] == "availability reliability"
     assert heading == "test, 2026-09 to 2026-11"
@@ -260,7 +260,7 @@ BOTH_MONTHS = ("--from", FIRST, "--to", LAST)
 @pytest.fixture
 def failing(engine: Engine, report: Profile, grid: Grid, sam_report: SamReport) -> SamReport:
     """`sam-report` with the last day of a month and the first of the next one."""
-    members = [Member("region", "north", "A", 0), Member("region", "south", "C", 0)]
+    members = [Member("region", "north", "A", 1), Member("region", "south", "C", 1)]
     evening: dict[str, Timeline] = {
         "A CE h1": {"00:00": "OK", "22:00": "CRITICAL"},
         "B CE h2": {"00:00": "OK", "23:00": "CRITICAL", "23:30": "OK"},

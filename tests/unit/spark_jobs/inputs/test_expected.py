@@ -18,6 +18,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     Announced,
     Downtime,
     Exclusion,
+    GroupMember,
     Membership,
 )
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, expect
@@ -25,7 +26,6 @@ from sam_pipeline.spark_jobs.inputs.observed import percentile
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.figures import Member
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)
@@ -58,13 +58,13 @@ def expected_on(
     memberships: Sequence[Membership],
     downtimes: Sequence[Downtime] = (),
     exclusions: Sequence[Exclusion] = (),
-    members: Sequence[Member] = (),
+    members: Sequence[GroupMember] = (),
 ) -> DayExpectation:
     return expect(DAY, Announced(memberships, downtimes, exclusions, members), profile, LATER)
 
 
 def endpoints(
-    profile: Profile, *memberships: Membership, members: Sequence[Member] = ()
+    profile: Profile, *memberships: Membership, members: Sequence[GroupMember] = ()
 ) -> list[str]:
     expected = expected_on(profile, memberships, members=members)
     return [" ".join(endpoint) for endpoint in expected.endpoints]
@@ -219,8 +219,8 @@ def test_the_grid_sites_of_all_vos_that_count_are_known(profile: Profile) -> Non
 def test_only_sites_of_the_patterns_are_expected(
     profile: Profile, sites: tuple[str, ...], groups: tuple[str, ...], expected: str
 ) -> None:
-    members = [Member("tier", "1", "T1_A", 0), Member("tier", "1", "t1_c", 0)]
-    members.append(Member("country", "DE", "T2_B", 0))
+    members = [GroupMember("tier", "1", "T1_A", None), GroupMember("tier", "1", "t1_c", None)]
+    members.append(GroupMember("country", "DE", "T2_B", None))
     chosen = dataclasses.replace(profile, sites=sites, groups=groups)
 
     found = endpoints(
