@@ -1,4 +1,4 @@
-"""`sam-report explain`: a site's day, traced back to results, downtimes and exclusions."""
+"""`sam-report explain`: a site's day traced back to results, or a group's figure to its members."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from sam_pipeline.spark_jobs.command_line import add_published_options, publishe
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain import as_json, as_text
 from sam_pipeline.spark_jobs.explain.explanation import Selection, read_site_days
+from sam_pipeline.spark_jobs.explain.groups import group_json, group_lines, read_groups
 from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.inputs.announced import contact_of
+from sam_pipeline.spark_jobs.profiles.profile import Group
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.summary import period_targets
 from sam_pipeline.sql.archive.config import load_archive
 
@@ -23,18 +26,26 @@ examples:
   sam-report explain --day 2026-11-07 --site SITE-A --by cause      a line for each cause
   sam-report explain --day 2026-11-07 --site SITE-A --ticket        plain lines for a ticket
   sam-report explain --month 2026-11 --site SITE-A                  the worst days, and the causes
+  sam-report explain --month 2026-11 --group federation/DE          the members and their weights
 
 Each time that was not OK is traced back to its causes: from the site to functions, services,
 endpoints and metrics, and from a metric to its results. With --by cause, failures with the same
 text (except for hosts, times and numbers) share a line: how many, first, last, where, and the
 newest one with its message id. Failures that cost availability come first, then those in downtime,
 excluded or without effect.
+
+The figure of a group is the mean of those of its sites over their days as members. Each weighs as
+much as the sum of its weights on the days on which it has a figure.
 """
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    command.add_argument("--site", required=True, type=text_argument, help="the site to explain")
+    of = command.add_mutually_exclusive_group(required=True)
+    of.add_argument("--site", type=text_argument, help="the site to explain")
+    of.add_argument(
+        "--group", type=group_argument, metavar="TYPE/NAME", help="the group of sites to explain"
+    )
     command.add_argument("--flavour", type=text_argument, help="only this service flavour")
     command.add_argument("--host", type=text_argument, help="only this host")
     forms = command.add_mutually_exclusive_group()
@@ -44,16 +55,27 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(handler=run_explain)
 
 
+def group_argument(text: str) -> Group:
+    """The argparse `type` of a group, `TYPE/NAME`."""
+    group_type, _, name = text.partition("/")
+    if not group_type or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a group (expected TYPE/NAME)")
+    return group_type, name
+
+
 def run_explain(args: argparse.Namespace) -> int:
     """Print the explanation of a day in each report: as text, by cause, for a ticket, as JSON.
 
-    The explanation of several days has the worst of them, and the causes with their days.
+    The explanation of several days has the worst of them, and the causes with their days; that of a
+    group has the days of its members.
 
     Raises:
-        ReportUsage: a ticket about several days or reports, or a site or endpoint that is not
-            there.
+        ReportUsage: a ticket about several days or reports, or a site, endpoint or group that is
+            not there.
     """
     period = requested_period(args)
+    if args.group:
+        return _explain_group(args, period)
     several = period.first != period.last
     if several and args.ticket:
         raise ReportUsage("a ticket is about one day; choose one with --day")
@@ -86,4 +108,17 @@ def run_explain(args: argparse.Namespace) -> int:
             texts = [to_lines(day, selection) for day in days]
         for index, lines in enumerate(texts):
             print_lines(*[""] * bool(index), *lines)
+    return OK
+
+
+def _explain_group(args: argparse.Namespace, period: Period) -> int:
+    if args.flavour or args.host or args.by or args.ticket:
+        raise ReportUsage("--group does not go with --flavour, --host, --by or --ticket")
+    with published(args, period) as (connection, reports):
+        explanations = read_groups(connection, reports, args.group, period)
+    if args.json:
+        print_json(list(map(group_json, explanations)))
+        return OK
+    for index, explanation in enumerate(explanations):
+        print_lines(*[""] * bool(index), *group_lines(explanation))
     return OK

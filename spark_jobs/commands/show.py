@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -30,8 +30,9 @@ from sam_pipeline.spark_jobs.command_line import (
     time_or_none,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.profiles.in_words import own_targets
-from sam_pipeline.spark_jobs.rules.days import Period, month_of
+from sam_pipeline.spark_jobs.profiles.in_words import ARGO_WEIGHTS, own_targets
+from sam_pipeline.spark_jobs.profiles.profile import ARGO
+from sam_pipeline.spark_jobs.rules.days import Period, in_ranges, month_of
 from sam_pipeline.spark_jobs.rules.figures import (
     IN_A_ROW,
     Figure,
@@ -43,6 +44,7 @@ from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, percent, rounded, s
 from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures
 from sam_pipeline.spark_jobs.runs.published import (
     Names,
+    PublishedRun,
     days_not_computed,
     published_runs,
     until_of,
@@ -63,7 +65,8 @@ examples:
   sam-report show --month 2026-10 --revision 1
   sam-report show --by month --from 2026-01-01 --to 2026-11-30 --site SITE-A
 
-Over several days the seconds are added up, then divided. A group is the weighted mean of its sites.
+Over several days the seconds are added up, then divided. A group is the mean of its sites over
+their days as members, weighted by the sums of their weights: see `sam-report explain --group`.
 The column unknown is the percentage of the time for which no status is known, and missing the part
 of it without any result. Columns `days`, as in "17 of 31", are the days of the period with figures;
 --by month always shows whole months.
@@ -153,13 +156,14 @@ def _worst_first(
     return not misses, figure.availability or Fraction(0), figure.names
 
 
-def _known(figure: Figure) -> Row:
+def _known(figure: Figure, runs: Sequence[PublishedRun]) -> Row:
     """The time, or the number of sites, that a figure is known for."""
     if figure.seconds:
         return percentages(unknown=figure.unknown)
     known, expected = figure.sites_known, figure.sites_expected
     return [
         *in_files(sites_expected=expected, sites_known=known),
+        *in_files(argo_weights=any(run.profile.weights == ARGO for run in runs)),
         *in_table(sites=f"{known} of {expected}"),
     ]
 
@@ -196,7 +200,7 @@ class FigureTable(ReportTable):
             yield [
                 *self.named(figure.names),
                 *percentages(availability=figure.availability, reliability=figure.reliability),
-                *_known(figure),
+                *_known(figure, self.runs),
                 *of_days,
                 *in_files(
                     until=time_or_none(until),
@@ -223,6 +227,7 @@ class FigureTable(ReportTable):
         ]
         yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
         yield from missed
+        yield from _about_groups(self, self.figures)
         for heading, own in own_targets(self.targets.profile):
             yield f"{heading[0].lower()}{heading[1:]}: {own}"
         if days := days_not_computed(self.runs, self.period):
@@ -257,7 +262,7 @@ class MonthTable(ReportTable):
             verdict = "missed" if misses else "met"
             if ends_bad_row:
                 verdict += f", {IN_A_ROW} in a row"
-            in_month = month_of(month.month).last.day
+            of_month = month_of(month.month)
             yield [
                 *in_files(report=self.report, month=name, level=self.level),
                 *both(**dict(zip(NAMES[self.level], figure.names, strict=True))),
@@ -266,9 +271,9 @@ class MonthTable(ReportTable):
                 _change("availability", figure.availability, before.availability),
                 *percentages(reliability=figure.reliability),
                 _change("reliability", figure.reliability, before.reliability),
-                *_known(figure),
+                *_known(figure, [run for run in self.runs if month_of(run.day) == of_month]),
                 *(seconds_columns(figure.seconds) if figure.seconds else ()),
-                TableCell("days", month.days, "days", f"{month.days} of {in_month}"),
+                TableCell("days", month.days, "days", f"{month.days} of {of_month.last.day}"),
                 *in_files(
                     until=time_or_none(figure.until),
                     missed=[miss.figure for miss in misses],
@@ -287,6 +292,7 @@ class MonthTable(ReportTable):
                 f"{IN_A_ROW} in a row: availability or reliability was below its target in that"
                 " month and in the two before"
             )
+        yield from _about_groups(self, [month.figure for month in self._of_period])
         if days := days_not_computed(self.runs, self.period):
             yield f"not computed: {days}"
 
@@ -314,7 +320,21 @@ class MonthTable(ReportTable):
         }
 
 
+def _about_groups(table: ReportTable, figures: Iterable[Figure]) -> Iterator[str]:
+    """What the figures of groups depend on."""
+    if table.level != GROUP:
+        return
+    argo = [run.day for run in table.runs if run.profile.weights == ARGO]
+    if argo:
+        on_days = "" if len(argo) == len(table.runs) else f" on {in_ranges(argo)}"
+        yield f"weights{on_days}: {ARGO_WEIGHTS}"
+    for names in dict.fromkeys(figure.names for figure in figures if figure.has_no_weight):
+        yield f"no figure of {' '.join(names)}: all its sites with a figure have the weight 0"
+
+
 def _verdict(figure: Figure, of_targets: str) -> str:
+    if figure.has_no_weight:
+        return "weight 0"
     return "no data" if figure.availability is None else of_targets
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from sam_pipeline.schema.program.command import text_argument
 from sam_pipeline.schema.program.moments import utc_today
@@ -33,19 +35,26 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
-from sam_pipeline.spark_jobs.rules.figures import Figure, Miss
-from sam_pipeline.spark_jobs.rules.levels import SITE
-from sam_pipeline.spark_jobs.rules.seconds import rounded, short
+from sam_pipeline.spark_jobs.rules.figures import Figure, MemberDay, Miss, figure_of, group_figures
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, rounded, short
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
 from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
+    Names,
     day_figures,
+    day_members,
     published_reports,
     published_runs,
     require_site,
 )
-from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, period_targets
+from sam_pipeline.spark_jobs.runs.summary import (
+    PeriodTargets,
+    added_up,
+    member_days,
+    period_targets,
+)
 from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
@@ -58,10 +67,12 @@ examples:
   sam-report what-if --profile stricter.toml --month 2026-10 --format csv > differences.csv
 
 Computes the closed, published days of the period again under the profile, with Spark, and compares
-the figures of sites with the published ones. It publishes and stores nothing, and needs no lock.
+the figures of sites and groups with the published ones. It publishes and stores nothing, and needs
+no lock.
 """
 
 _SHOWN = ("availability", "reliability", "unknown")
+_OF_GROUPS = ("sites_expected", "sites_known")
 _WOULD_BE = "would be"
 
 logger = logging.getLogger(__name__)
@@ -91,7 +102,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_what_if(args: argparse.Namespace) -> int:
-    """Print the sites whose figures or targets differ under the other profile.
+    """Print the sites and groups whose figures or targets differ under the other profile.
 
     Raises:
         ReportUsage: no closed day of the period is published, or its results were pruned; or no
@@ -130,66 +141,87 @@ def run_what_if(args: argparse.Namespace) -> int:
             )
         if origin.has_database and (unseen := never_seen(connection, other)):
             logger.warning("%s: never seen, so MISSING: %s", other.name, ", ".join(unseen))
-        before = list(day_figures(connection, report, SITE, period))
+        figures = list(day_figures(connection, report, SITE, period))
+        members = member_days(day_members(connection, report, period), figures)
         targets = period_targets(connection, report, period)
         targets_under_other = period_targets(connection, report, period, other)
     # It is slow to import.
     from sam_pipeline.spark_jobs.compute import job, reports
 
     with reports.computing(args, engine, config.start_timeout_s) as run:
-        after = job.site_days(run, other, compared, archived)
-    sites = compare(before, after, days, targets, targets_under_other)
+        computed = job.unpublished_days(run, other, compared, archived)
+    before = ComparedDays(figures, members, targets)
+    after = ComparedDays(computed.sites, computed.members, targets_under_other)
+    sites = compare(before.of_sites(days), after.of_sites(days))
+    groups = compare(before.of_groups(days), after.of_groups(days))
     if args.site is not None:
-        sites = [site for site in sites if site.site == args.site]
+        groups, sites = [], [site for site in sites if site.names == (args.site,)]
         if not sites:
             with reading_at_once(engine) as connection:
                 require_site(connection, [report], args.site, period)
-    return print_tables(args, [WhatIfTable(report, SITE, period, runs, other, sites)])
+    tables = [WhatIfTable(report, SITE, period, runs, other, sites)]
+    if groups:
+        tables.append(WhatIfTable(report, GROUP, period, runs, other, groups))
+    return print_tables(args, tables)
 
 
 @dataclass(frozen=True)
 class WhatIfTable(ReportTable):
-    """The sites that differ under another profile."""
+    """The sites, or the groups, that differ under another profile."""
 
     profile: Profile
-    sites: Sequence[SiteComparison]
+    things: Sequence[Comparison]
 
     def rows(self) -> Iterator[Row]:
-        for site in self.sites:
-            if not site.differs:
+        for thing in self.things:
+            if not thing.differs:
                 continue
             before, after = (
-                {name: getattr(figure, name, None) for name in _SHOWN}
-                for figure in (site.before, site.after)
+                {name: getattr(figure, name, None) for name in (*_SHOWN, *_OF_GROUPS)}
+                for figure in (thing.before, thing.after)
             )
-            verdict = "newly met" if site.newly_meets else None
-            if site.newly_misses:
+            verdict = "newly met" if thing.newly_meets else None
+            if thing.newly_misses:
                 verdict = "newly missed"
+            names = dict(zip(NAMES[self.level], thing.names, strict=True))
+            shown = _SHOWN if self.level == SITE else _SHOWN[:2]
             yield [
-                *self.named((site.site,)),
+                *self.about,
+                *in_files(level=self.level),
+                # Files have the same columns for both levels.
+                *in_files(**{name: names.get(name) for name in (*NAMES[SITE], *NAMES[GROUP])}),
+                *in_table(**names),
                 *in_files(profile=self.profile.name),
                 *in_files(**{f"{name}_before": rounded(before[name]) for name in _SHOWN}),
                 *in_files(**{f"{name}_after": rounded(after[name]) for name in _SHOWN}),
+                *in_files(**{f"{name}_before": before[name] for name in _OF_GROUPS}),
+                *in_files(**{f"{name}_after": after[name] for name in _OF_GROUPS}),
                 *chain.from_iterable(
                     in_table(**{name: short(before[name]), "would_be": short(after[name])})
-                    for name in _SHOWN
+                    for name in shown
                 ),
-                *both(days=len(site.days)),
+                *(
+                    in_table(sites=_sites(before), would_be=_sites(after))
+                    if self.level == GROUP
+                    else ()
+                ),
+                *both(days=len(thing.days)),
                 *in_files(
-                    days_that_differ=[day.isoformat() for day in site.days],
-                    missed_before=[miss.figure for miss in site.missed_before],
-                    missed_after=[miss.figure for miss in site.missed_after],
+                    days_that_differ=[day.isoformat() for day in thing.days],
+                    missed_before=[miss.figure for miss in thing.missed_before],
+                    missed_after=[miss.figure for miss in thing.missed_after],
                     verdict=verdict,
                 ),
-                *in_table(target=verdict or ("missed" if site.missed_after else "met")),
+                *in_table(target=verdict or ("missed" if thing.missed_after else "met")),
             ]
 
     def lines(self) -> Iterator[str]:
         heading, blank, *others = super().lines()
         yield from (heading, blank)
-        # What the two profiles count differently, in words.
+        # What the two profiles count differently, in words; once, above the sites.
         old, new = dict(in_words(self.runs[-1].profile)), dict(in_words(self.profile))
         headings = [name for name in old | new if old.get(name) != new.get(name)]
+        headings = headings if self.level == SITE else []
         width = max(map(len, [_WOULD_BE, *headings]))
         for heading in headings:
             yield f"  {heading:{width}}  {old.get(heading, 'none')}"
@@ -199,29 +231,38 @@ class WhatIfTable(ReportTable):
         yield from others
 
     def notes(self) -> Iterator[str]:
-        different = [site for site in self.sites if site.differs]
+        different = [thing for thing in self.things if thing.differs]
         if not different:
-            number = plural(len(self.sites), "site")
+            number = plural(len(self.things), self.level)
             yield f"nothing differs: {number} with the same figures, and targets as before"
             return
-        yield f"{plural(len(different), 'site')} of {len(self.sites)} would differ, on these days:"
-        for site in different:
-            misses = "; ".join(map(str, site.missed_after)) if site.newly_misses else ""
-            yield f"  {site.site}: {in_ranges(site.days)}{f' ({misses})' if misses else ''}"
+        number = plural(len(different), self.level)
+        yield f"{number} of {len(self.things)} would differ, on these days:"
+        for thing in different:
+            misses = "; ".join(map(str, thing.missed_after)) if thing.newly_misses else ""
+            name = " ".join(thing.names)
+            yield f"  {name}: {in_ranges(thing.days)}{f' ({misses})' if misses else ''}"
 
     @property
     def heading(self) -> str:
-        return f"{self.report}, {self.period}, as the profile {self.profile.name} would count"
+        of_groups = ", groups" if self.level == GROUP else ""
+        profile = self.profile.name
+        return f"{self.report}, {self.period}{of_groups}, as the profile {profile} would count"
+
+
+def _sites(figure: Mapping[str, object]) -> str:
+    known, expected = figure["sites_known"], figure["sites_expected"]
+    return NO_FIGURE if expected is None else f"{known} of {expected}"
 
 
 @dataclass(frozen=True)
-class SiteComparison:
-    """A site over a period, before and after; None if nothing of it was or is expected.
+class Comparison:
+    """A site or group over a period, before and after; None if nothing of it was or is expected.
 
     `days` are those on which a figure differs, in order.
     """
 
-    site: str
+    names: Names
     before: Figure | None
     after: Figure | None
     days: Sequence[date]
@@ -230,7 +271,12 @@ class SiteComparison:
 
     @property
     def differs(self) -> bool:
-        return bool(self.days) or self.newly_misses or self.newly_meets
+        return bool(self.days) or self.newly_misses or self.newly_meets or self._moved
+
+    @property
+    def _moved(self) -> bool:
+        """Whether only the period differs: by a weight that changes the figure of no day."""
+        return _shown(self.before) != _shown(self.after)
 
     @property
     def newly_misses(self) -> bool:
@@ -243,39 +289,71 @@ class SiteComparison:
         return bool(self.missed_before) and not self.missed_after and is_known
 
 
-def compare(
-    before: Iterable[DayFigure],
-    after: Iterable[DayFigure],
-    days: Collection[date],
-    targets_before: PeriodTargets,
-    targets_after: PeriodTargets,
-) -> list[SiteComparison]:
-    """All sites over these days, by name."""
-    sides: list[dict[str, dict[date, DayFigure]]] = [{}, {}]
-    for side, figures in zip(sides, (before, after), strict=True):
-        for figure in figures:
+class Side(NamedTuple):
+    """Things of a level under one profile: their figures of the period and of each day."""
+
+    level: str
+    figures: Mapping[Names, Figure]
+    days: Mapping[Names, Mapping[date, Figure]]
+    targets: PeriodTargets
+
+    def misses(self, names: Names) -> Sequence[Miss]:
+        figure = self.figures.get(names)
+        return figure.misses(self.targets.of(self.level, names)) if figure else ()
+
+
+@dataclass(frozen=True)
+class ComparedDays:
+    """The sites and the members of groups under one profile, and its targets."""
+
+    sites: Sequence[DayFigure]
+    members: Sequence[MemberDay]
+    targets: PeriodTargets
+
+    def of_sites(self, days: Collection[date]) -> Side:
+        figures: dict[Names, dict[date, DayFigure]] = {}
+        for figure in self.sites:
             if figure.day in days:
-                side.setdefault(figure.names[0], {})[figure.day] = figure
+                figures.setdefault(figure.names, {})[figure.day] = figure
+        return Side(
+            SITE,
+            {names: added_up([*of_site.values()]) for names, of_site in figures.items()},
+            {
+                names: {day: figure_of(names, figure.seconds) for day, figure in of_site.items()}
+                for names, of_site in figures.items()
+            },
+            self.targets,
+        )
+
+    def of_groups(self, days: Collection[date]) -> Side:
+        members = [member for member in self.members if member.day in days]
+        of_days: dict[Names, dict[date, Figure]] = {}
+        for day, of_day in groupby(members, attrgetter("day")):
+            for figure in group_figures(of_day):
+                of_days.setdefault(figure.names, {})[day] = figure
+        period = {figure.names: figure for figure in group_figures(members)}
+        return Side(GROUP, period, of_days, self.targets)
+
+
+def compare(before: Side, after: Side) -> list[Comparison]:
+    """All things of a level, by name."""
     comparisons = []
-    for site in sorted(sides[0].keys() | sides[1].keys()):
-        old, new = (side.get(site, {}) for side in sides)
-        old_figure, new_figure = (added_up([*of.values()]) if of else None for of in (old, new))
-        differing = [day for day in old | new if _shown(old.get(day)) != _shown(new.get(day))]
+    for names in sorted(before.figures.keys() | after.figures.keys()):
+        old, new = before.days.get(names, {}), after.days.get(names, {})
+        differing = [day for day in {*old, *new} if _shown(old.get(day)) != _shown(new.get(day))]
         comparisons.append(
-            SiteComparison(
-                site,
-                old_figure,
-                new_figure,
+            Comparison(
+                names,
+                before.figures.get(names),
+                after.figures.get(names),
                 sorted(differing),
-                old_figure.misses(targets_before.of_site(site)) if old_figure else (),
-                new_figure.misses(targets_after.of_site(site)) if new_figure else (),
+                before.misses(names),
+                after.misses(names),
             )
         )
     return comparisons
 
 
-def _shown(figure: DayFigure | None) -> object:
-    if figure is None:
-        return None
-    seconds = figure.seconds
-    return seconds.availability, seconds.reliability, seconds.unknown_share
+def _shown(figure: Figure | None) -> object:
+    """What tables show of a figure."""
+    return figure and [getattr(figure, name) for name in (*_SHOWN, *_OF_GROUPS)]

@@ -38,6 +38,7 @@ from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedD
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period, day_number, in_ranges, moment
+from sam_pipeline.spark_jobs.rules.figures import MemberDay
 from sam_pipeline.spark_jobs.rules.levels import SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import record
@@ -209,10 +210,17 @@ def compute(
     return summaries
 
 
-def site_days(
+class UnpublishedDays(NamedTuple):
+    """The figures of sites as `compute` would publish them, and the members of groups."""
+
+    sites: Sequence[DayFigure]
+    members: Sequence[MemberDay]
+
+
+def unpublished_days(
     run: Run, profile: Profile, period: Period, archived: ArchivedDays = FROM_DATABASE
-) -> list[DayFigure]:
-    """The figures of sites as `compute` would publish them, of every day; nothing is stored.
+) -> UnpublishedDays:
+    """Compute every day; nothing is stored.
 
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
@@ -228,10 +236,18 @@ def site_days(
         folded = _distribute(run.context, replace(work, stores=False))
     _counts_by_day(inputs, work, 0, folded)
     rows = chain.from_iterable(table.to_pylist() for task in folded for _, table in task.left)
-    return [
+    sites = [
         DayFigure(expected[row["run_id"]].day, (row["site"],), Seconds(*(row[s] for s in SECONDS)))
         for row in rows
     ]
+    seconds_on: dict[date, dict[str, Seconds]] = {}
+    for figure in sites:
+        seconds_on.setdefault(figure.day, {})[figure.names[0]] = figure.seconds
+    members = (
+        record.expected_members(profile, day, announced.members, seconds_on.get(day, {}))
+        for day, announced in inputs.announced.items()
+    )
+    return UnpublishedDays(sites, list(chain.from_iterable(members)))
 
 
 def _read_inputs(run: Run, period: Period, look_back: int, archived: ArchivedDays) -> Inputs:

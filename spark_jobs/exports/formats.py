@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.exports import argo
 from sam_pipeline.spark_jobs.exports.files import csv_lines, output_file, path_part
 from sam_pipeline.spark_jobs.exports.tables import ExportTable, batches, tables_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.spark_jobs.rules.levels import SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.runs.published import DayFigure, PublishedRun, day_figures
 
 _SAMPLES = "sam_status_seconds"
@@ -77,6 +77,8 @@ def as_parquet(request: ExportRequest, stage: Stage) -> Iterator[Written]:
             output_file(path) as file,
             pq.ParquetWriter(file, table.schema, compression="zstd") as writer,
         ):
+            if run.profile.weights and set(NAMES[GROUP]) <= set(table.key):
+                writer.add_key_value_metadata({"weights": run.profile.weights})
             for batch in batches(request.connection, table, request.report, run, request.site):
                 writer.write_batch(batch)
                 rows += batch.num_rows

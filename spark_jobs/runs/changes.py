@@ -39,7 +39,10 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
 INPUTS = {
     "results_digest": ("results changed", "the results that count: some arrived late, or are gone"),
-    "topology_digest": ("topology changed", "the endpoints or groups expected on that day"),
+    "topology_digest": (
+        "topology changed",
+        "the endpoints expected on that day, the members of groups, or their weights",
+    ),
     "downtimes_digest": ("downtimes changed", "the announced downtimes that count"),
     "exclusions_digest": ("exclusions changed", "the exclusions that overlap the day"),
     "profile_digest": ("profile changed", "the content of the profile, not only its layout"),

@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, record
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, in_ranges
-from sam_pipeline.spark_jobs.rules.figures import Figure, Member, figure_of
+from sam_pipeline.spark_jobs.rules.figures import Figure, Member, MemberDay, figure_of
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 
@@ -375,6 +375,31 @@ def day_members(
     )
     rows = _rows(connection, statement, report, period, revision=revision)
     return ((as_day(row[0]), Member(row[1], row[2], row[3], row[4])) for row in rows)
+
+
+def members_of_group(
+    connection: Connection, report: str, period: Period, group: tuple[str, str]
+) -> Iterator[MemberDay]:
+    """The members of one group on each day, with their seconds, in order."""
+    statement = (
+        f"SELECT day, site, weight, {', '.join(SECONDS)} FROM report_group_site"
+        " WHERE report = :report AND day BETWEEN :first AND :last"
+        " AND group_type = :type AND group_name = :name ORDER BY day, site"
+    )
+    rows = _rows(connection, statement, report, period, type=group[0], name=group[1])
+    for day, site, weight, *seconds in rows:
+        yield MemberDay(as_day(day), Member(*group, site, weight), Seconds(*seconds))
+
+
+def groups_with_members(
+    connection: Connection, report: str, period: Period
+) -> list[tuple[str, str]]:
+    """The groups (type, name) that have members on any day."""
+    statement = (
+        "SELECT DISTINCT group_type, group_name FROM report_group_site"
+        " WHERE report = :report AND day BETWEEN :first AND :last"
+    )
+    return sorted(tuple(row) for row in _rows(connection, statement, report, period))
 
 
 def timeline(

@@ -246,24 +246,30 @@ def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
         raise
 
 
-def _write_groups(connection: Connection, profile: Profile, day: DayFacts, run_id: int) -> None:
-    """Write the group figures of a day, from the site figures that Spark wrote (rule 13).
+def expected_members(
+    profile: Profile, day: date, members: Iterable[GroupMember], sites: Mapping[str, Seconds]
+) -> list[MemberDay]:
+    """The members of groups that have figures on a day, with the weights that the profile uses.
 
-    The weights are stored as they are used. Members without a figure are not expected by this
-    report: another one may measure them.
+    Nothing is expected of the others in this report; another one may measure them.
     """
+    return [
+        MemberDay(day, Member(*member[:3], profile.weight_of(member.weight)), seconds)
+        for member in members
+        for seconds in [sites.get(member.site)]
+        if seconds is not None
+    ]
+
+
+def _write_groups(connection: Connection, profile: Profile, day: DayFacts, run_id: int) -> None:
+    """Write the members and figures of groups, from the site figures that Spark wrote (rule 13)."""
     statement = (
         f"SELECT site, {', '.join(SECONDS)} FROM figure WHERE run_id = :run_id AND level = 'site'"
     )
     sites = {
         row[0]: Seconds(*row[1:]) for row in connection.execute(text(statement), {"run_id": run_id})
     }
-    expected = [
-        MemberDay(day.day, Member(*member[:3], profile.weight_of(member.weight)), seconds)
-        for member in day.members
-        for seconds in [sites.get(member.site)]
-        if seconds is not None
-    ]
+    expected = expected_members(profile, day.day, day.members, sites)
     if not expected:
         return
 

@@ -133,7 +133,8 @@ def test_a_day_becomes_figures(spark: SparkContext, grid: Grid, tmp_path: Path) 
     [group] = query(
         grid.reader, "SELECT availability, sites_expected, sites_known FROM group_availability"
     )
-    assert (float(group[0]), *group[1:]) == (86.66667, 2, 2)
+    # The weights are 3, and 1 without one.
+    assert (float(group[0]), *group[1:]) == (87.5, 2, 2)
 
 
 def test_a_recomputed_day_records_its_changes(
@@ -286,7 +287,7 @@ def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two
     assert [summary.report for summary in summaries] == ["test"]
     two_days = Period(DAY - timedelta(days=1), DAY)
     with pytest.raises(MixedVOs):  # also where nothing is stored
-        job.site_days(at, mixed, two_days)
+        job.unpublished_days(at, mixed, two_days)
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
@@ -384,6 +385,7 @@ def other(spark: SparkContext, grid: Grid, tmp_path: Path) -> Path:
         grid.endpoint(site, "SRM", f"se.{site}")
         for metric in ("CE ce.{} ping", "CE ce.{} submit", "SRM se.{} put"):
             grid.result(metric.format(site), "00:00", "OK")
+        grid.group(site, "NORTH", weight=0 if site == "B" else None)
     grid.result("SRM se.A put", "12:00", "CRITICAL")
     with writing(grid.reporter) as connection:
         change_no = take_changes(connection)
@@ -400,12 +402,20 @@ def test_another_profile_shows_what_would_differ_and_stores_nothing(
     counts = " UNION ALL ".join(f"SELECT count(*) FROM {table}" for table in TABLES)
     before = query(grid.engine, counts)
 
-    [site] = sam_report(*OF_DAY, "--json").json
+    [site, group] = sam_report(*OF_DAY, "--json").json
+    lines = sam_report(*OF_DAY).out.splitlines()
 
     assert (site["site"], site["days_that_differ"]) == ("A", [str(DAY)])
     assert (float(site["availability_before"]), float(site["availability_after"])) == (50, 100)
     assert (site["missed_before"], site["missed_after"]) == (["availability", "reliability"], [])
     assert site["verdict"] == "newly met"
+    # B has the weight 0.
+    assert (group["level"], group["group_name"], group["site"]) == ("group", "NORTH", None)
+    assert (float(group["availability_before"]), float(group["availability_after"])) == (50, 100)
+    assert (group["sites_known_before"], group["verdict"]) == (2, "newly met")
+    assert [line.split()[:3] for line in lines if line.startswith("federation")] == [
+        ["federation", "NORTH", "50.00"]
+    ]
     assert query(grid.engine, counts) == before
 
 
@@ -418,11 +428,18 @@ def test_only_what_differs_is_listed_and_what_cannot_be_compared_is_refused(
     of_a, of_b = (sam_report(*month, "--site", site) for site in "AB")
     other.write_text(PROFILE)
     same = sam_report(*OF_DAY)
+    other.write_text(f'weights = "argo"\n{PROFILE}')
+    [weighted] = sam_report(*OF_DAY, "--json").json
+    in_words = sam_report(*OF_DAY).out
     other.write_text(PROFILE + "[targets]\navailability = 10\nreliability = 10\n")
-    [looser] = sam_report(*OF_DAY, "--json").json
+    looser, looser_group = sam_report(*OF_DAY, "--json").json
 
     assert of_a.out.splitlines()[1].startswith("test,") and "not compared" in of_a.err
     assert of_b.out.strip() == "" and "nothing differs" in same.out
     assert (looser["site"], looser["verdict"], looser["days"]) == ("A", "newly met", 0)
+    assert (looser_group["group_name"], looser_group["verdict"]) == ("NORTH", "newly met")
+    # With ARGO's weights 1 and 1 the group has the mean of 50 and 100.
+    assert (weighted["group_name"], float(weighted["availability_after"])) == ("NORTH", 75)
+    assert "weight + 1" in in_words
     monkeypatch.setattr(reports, "computing", None)  # refused before Spark starts
     assert "2026-01" in sam_report(*DIFFERENT, "--month", "2026-01", code=64).err

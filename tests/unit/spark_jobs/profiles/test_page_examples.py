@@ -1,4 +1,4 @@
-"""The worked examples of docs/profiles.md: the results of a day give the outcome on the page.
+"""The worked examples of docs/profiles.md and docs/reports.md have the outcome on the page.
 
 The oracle computes them: integration tests hold it and the reports to the same figures.
 """
@@ -17,10 +17,19 @@ import pytest
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from tests.oracle.oracle import DayReport, States, day_report, figures_of, segments
+from tests.oracle.oracle import (
+    DayReport,
+    States,
+    day_report,
+    figures_of,
+    groups_over,
+    period,
+    segments,
+)
 from tests.worlds import model
 
-PAGE = Path(__file__).parents[4] / "docs" / "profiles.md"
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = DOCS / "profiles.md"
 DAY = date(2026, 11, 14)
 SITE = "SITE-A"
 EXAMPLES = re.findall(
@@ -111,3 +120,44 @@ def model_of(profile: Profile) -> model.Profile:
         validity_s=profile.validity_s,
         thresholds=tuple(model.Threshold(**rule) for rule in rules),
     )
+
+
+def test_the_month_of_a_group_has_the_figures_on_the_page() -> None:
+    page = (DOCS / "reports.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"\| (SITE-\w) \| (\d+) to (\d+) \| (\d+) \| (\d+) \| ([\d.]+) % \| (\d+) \|", page
+    )
+    sentence = " ".join(page.partition("The month of the group has")[2].split("\n\n")[0].split())
+    formulas = re.findall(r"\(([^)]*)\) / \(([^)]*)\) = ([\d.]+) %", sentence)
+    days = [date(2026, 10, number) for number in range(1, 32)]
+    endpoints, groups, results = [], [], []
+    for site, first, last, weight, failed, _, _ in rows:
+        start, end = (model.midnight(date(2026, 10, 1)) + timedelta(int(n)) for n in (first, last))
+        start -= timedelta(1)
+        names = (site, "federation", "NORTH", start, end)
+        groups.append(model.SiteGroup(*names, weight=int(weight)))
+        endpoints.append(model.Endpoint(site, site, "CE", start - timedelta(9)))
+        for number, day in enumerate(days, 1):
+            status = "CRITICAL" if 0 <= number - int(first) < int(failed) else "OK"
+            results.append(model.Result(site, "CE", "ping", status, model.midnight(day)))
+    october = model.World(days[0], 31, tuple(endpoints), tuple(groups), (), tuple(results))
+    profile = model.Profile("critical", {"CE": model.Flavour(("ping",))})
+
+    reports = [day_report(october, profile, day) for day in days]
+
+    group = ("federation", "NORTH")
+    members = [member for report in reports for member in report.memberships]
+    assert len(rows) == 3
+    for site, *_, value, weight in rows:
+        own = [member for member in members if member.site == site]
+        assert period(member.figures for member in own).availability == rounded(Fraction(value))
+        assert sum(member.weight for member in own) == int(weight)
+    results_on_page = [groups_over(reports)[group], groups_over(reports[-1:])[group]]
+    for (terms, weights, shown), figures in zip(formulas, results_on_page, strict=True):
+        assert rounded(Fraction(shown)) == figures.availability
+        added = sum(
+            Fraction(weight) * Fraction(value)
+            for weight, value in (term.split(" · ") for term in terms.split(" + "))
+        )
+        by_hand = added / sum(map(int, weights.split(" + ")))
+        assert abs(by_hand - Fraction(shown)) < Fraction(1, 10_000)
