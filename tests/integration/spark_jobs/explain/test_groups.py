@@ -79,9 +79,7 @@ def test_the_figure_of_a_month_follows_from_the_printed_numbers(
         "OLD: a member on 2026-10-01 to 2026-10-02",
         "OLD: no figure on 2026-10-02, so no weight",
     ]
-    [(first, last)] = re.findall(
-        r"2026-10-01 to 2026-10-04: runs (\d+) to (\d+)", "\n".join(lines)
-    )
+    [(first, last)] = re.findall(r"2026-10-01 to 2026-10-04: runs (\d+) to (\d+)", "\n".join(lines))
     assert int(last) - int(first) == 3
 
 
