@@ -34,6 +34,7 @@ from sam_pipeline.schema.program.command import (
     print_json,
     print_json_array,
     print_lines,
+    print_table,
     text_table,
     whole_number,
 )
@@ -49,28 +50,8 @@ from sam_pipeline.sql.loading import batch
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.letters.dead_letter import (
-    BY,
-    CLAIMED,
-    DROPPED,
-    NO_LIMIT,
-    OPEN,
-    PAGE,
-    REPLAYED,
-    DeadLetter,
-    DeadLetterContent,
-    LetterFilter,
-    LetterGroup,
-    before_newest,
-    classes_of_letters,
-    count_dead_letters,
-    dead_letter_ids,
-    dead_letter_pages,
-    drop_dead_letters,
-    number_of_dead_letters,
-    restore_dead_letters,
-    show_dead_letter,
-)
+from sam_pipeline.sql.loading.letters import dead_letter as letters
+from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter, DeadLetterContent, LetterFilter
 from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.letters.store import edit_dead_letter, refuse_settled
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed, replay_dead_letters
@@ -121,11 +102,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add = partial(add_action, parser.add_subparsers(), epilog=EXAMPLES)
     action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
-    _add_selection(action, OPEN, f"print all, not only the newest {LISTED}")
+    _add_selection(action, letters.OPEN, f"print all, not only the newest {LISTED}")
     _add_state(action)
     action.add_argument(
         "--by",
-        choices=BY,
+        choices=letters.BY,
         help="count the letters by sender (as established, else as claimed), reason or class",
     )
     action.add_argument(
@@ -142,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="list only letters with a higher id, the oldest first",
     )
     action = add("show", run_show, "show body, headers and error")
-    _add_selection(action, OPEN, "print everything, however long or many")
+    _add_selection(action, letters.OPEN, "print everything, however long or many")
     _add_state(action)
     action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
     action.add_argument("id", metavar="ID", type=whole_number(), help="id of the letter")
@@ -161,9 +142,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="set a header, or remove it with K=, without opening an editor",
     )
     action.add_argument("--replay", action="store_true", help="load the new letter afterwards")
-    _add_selection(add("replay", run_replay, "load letters again; those that fail stay open"), OPEN)
-    _add_selection(add("drop", run_drop, "mark letters as dropped: they are not loaded"), OPEN)
-    _add_selection(add("restore", run_restore, "reopen dropped letters"), DROPPED)
+    drop = partial(run_change, letters.drop_dead_letters, "dropped", "not open")
+    restore = partial(run_change, letters.restore_dead_letters, "restored", "not to be restored")
+    for name, handler, state, text in (
+        ("replay", run_replay, letters.OPEN, "load letters again; those that fail stay open"),
+        ("drop", drop, letters.OPEN, "mark letters as dropped: they are not loaded"),
+        ("restore", restore, letters.DROPPED, "reopen dropped letters"),
+    ):
+        _add_selection(add(name, handler, text), state)
 
 
 def _add_selection(action: argparse.ArgumentParser, state: str, all_of_them: str = "") -> None:
@@ -199,14 +185,14 @@ def _add_state(action: argparse.ArgumentParser) -> None:
     states = action.add_mutually_exclusive_group()
     states.add_argument(
         "--state",
-        choices=[OPEN, REPLAYED, DROPPED, ANY],
-        help=f"select letters in this state (default: {OPEN})",
+        choices=[letters.OPEN, letters.REPLAYED, letters.DROPPED, ANY],
+        help=f"select letters in this state (default: {letters.OPEN})",
     )
     states.add_argument(
         "--dropped",
         dest="state",
         action="store_const",
-        const=DROPPED,
+        const=letters.DROPPED,
         help="the same as --state dropped: letters that can be restored",
     )
 
@@ -216,10 +202,10 @@ def run_list(args: argparse.Namespace) -> int:
     selected = _selected(args, by_default=True)
     engine = _opened(args)
     if args.ids:
-        dead_letter_ids(engine, selected)  # an unknown id is an error
-    limit = args.limit or (NO_LIMIT if args.everything or args.json else LISTED)
+        letters.dead_letter_ids(engine, selected)  # an unknown id is an error
+    limit = args.limit or (letters.NO_LIMIT if args.everything or args.json else LISTED)
     if args.by:
-        groups = count_dead_letters(engine, selected, args.by, limit)
+        groups = letters.count_dead_letters(engine, selected, args.by, limit)
         if args.json:
             documents = []
             for group in map(asdict, groups):
@@ -228,18 +214,31 @@ def run_list(args: argparse.Namespace) -> int:
                 documents.append({args.by: name, **more, **group})
             print_json(documents)
         else:
-            print_lines(*(group_table(groups, args.by) if groups else [NONE]))
+            rows = [
+                (
+                    group.letters,
+                    f"{group.name} (claimed)"
+                    if group.known_by == letters.CLAIMED
+                    else group.name or f"no {args.by}",
+                    format_time(group.first_received_at),
+                    format_time(group.last_received_at),
+                    group.example_id,
+                )
+                for group in groups
+            ]
+            print_table(("letters", args.by, "first", "last", "example"), rows, NONE)
         return OK
     after = args.after
     if after is None:
-        after = 0 if limit == NO_LIMIT else before_newest(engine, selected, limit)
-    pages = dead_letter_pages(engine, selected, after, limit)
+        after = 0 if limit == letters.NO_LIMIT else letters.before_newest(engine, selected, limit)
+    pages = letters.dead_letter_pages(engine, selected, after, limit)
     if args.json:
         print_json_array(asdict(letter) for page in pages for letter in page)
         return OK
-    for lines in letter_tables(pages, states=selected.state != OPEN):
+    for lines in letter_tables(pages, states=selected.state != letters.OPEN):
         print_lines(*lines)
-    if limit < NO_LIMIT and (total := number_of_dead_letters(engine, selected)) > limit:
+    total = letters.number_of_dead_letters(engine, selected) if limit < letters.NO_LIMIT else 0
+    if total > limit:
         which = "newest" if args.after is None else "next"
         text = "showing the %s %d of %d dead letters; --all lists all, --after ID the next ones"
         logger.info(text, which, limit, total)
@@ -250,8 +249,8 @@ def run_show(args: argparse.Namespace) -> int:
     """Print the selected letters with headers and body."""
     selected = _selected(args)
     engine = _opened(args)
-    ids = dead_letter_ids(engine, selected)
-    contents = (show_dead_letter(engine, number) for number in ids)
+    ids = letters.dead_letter_ids(engine, selected)
+    contents = (letters.show_dead_letter(engine, number) for number in ids)
     if args.json:
         if len(args.ids) == 1:
             print_json(letter_document(next(contents)))
@@ -273,7 +272,7 @@ def run_show(args: argparse.Namespace) -> int:
 def run_edit(args: argparse.Namespace) -> int:
     """Replace a letter by an edited one, and with --replay load that."""
     engine, config = open_database(args), examine_consumer(args).only(*_OF_REPLAY)
-    content = show_dead_letter(engine, args.id)
+    content = letters.show_dead_letter(engine, args.id)
     refuse_settled(content)
     body: bytes | None = None
     with ExitStack() as stack:  # keeps the text that was typed if the edit fails
@@ -308,7 +307,7 @@ def run_replay(args: argparse.Namespace) -> int:
     """Load the selected letters again, and print the outcome of each."""
     selected = _selected(args)
     engine, config = _opened(args), examine_consumer(args).only(*_OF_REPLAY)
-    ids = dead_letter_ids(engine, selected)
+    ids = letters.dead_letter_ids(engine, selected)
     counts: Counter[str] = Counter()
     code = OK
 
@@ -331,26 +330,16 @@ def run_replay(args: argparse.Namespace) -> int:
     return code
 
 
-def run_drop(args: argparse.Namespace) -> int:
-    """Drop the selected letters that are open."""
-    return _change(args, drop_dead_letters, "dropped", "not open")
-
-
-def run_restore(args: argparse.Namespace) -> int:
-    """Open the selected letters that were dropped, unless an edited letter has replaced them."""
-    return _change(args, restore_dead_letters, "restored", "not to be restored")
-
-
-def _change(
-    args: argparse.Namespace,
+def run_change(
     change: Callable[[Engine, LetterFilter, datetime], int],
     done: str,
     not_done: str,
+    args: argparse.Namespace,
 ) -> int:
     """Change the state of letters, and print how many were changed, and how many ids were not."""
     selected = _selected(args)
     engine = _opened(args)
-    dead_letter_ids(engine, selected)  # an unknown id is an error
+    letters.dead_letter_ids(engine, selected)  # an unknown id is an error
     changed = change(engine, selected, datetime.now(UTC))
     others = len(set(args.ids)) - changed if args.ids else 0
     if args.json:
@@ -383,7 +372,7 @@ def _opened(args: argparse.Namespace) -> Engine:
     """The database; a class that neither it nor a dead letter has is a usage error."""
     engine = open_database(args)
     if args.message_class is not None:
-        names = {*classes_of_letters(engine), *Catalogue(engine).names()}
+        names = {*letters.classes_of_letters(engine), *Catalogue(engine).names()}
         if folded(args.message_class) not in map(folded, names):
             hint = did_you_mean_or_list(args.message_class, names)
             args.usage_error(f"--class {args.message_class}: no dead letter has this class; {hint}")
@@ -396,7 +385,7 @@ def _pages(outcomes: Iterable[Replayed]) -> Iterator[list[Replayed]]:
     try:
         for outcome in outcomes:
             page.append(outcome)
-            if len(page) == PAGE:
+            if len(page) == letters.PAGE:
                 yield page
                 page = []
     except Exception:
@@ -462,25 +451,6 @@ def letter_tables(pages: Iterable[Sequence[DeadLetter]], states: bool) -> Iterat
 
     columns = ["id", "time", "class", "reason", *["state"] * states, "sender", "broker", "error"]
     return _tables(columns, (map(row, page) for page in pages))
-
-
-def group_table(groups: Iterable[LetterGroup], by: str) -> list[str]:
-    """A line per sender, reason or class."""
-
-    def name(group: LetterGroup) -> str:
-        return f"{group.name} (claimed)" if group.known_by == CLAIMED else group.name
-
-    rows = [
-        (
-            group.letters,
-            name(group) or f"no {by}",
-            format_time(group.first_received_at),
-            format_time(group.last_received_at),
-            group.example_id,
-        )
-        for group in groups
-    ]
-    return text_table(("letters", by, "first", "last", "example"), rows)
 
 
 def outcome_tables(pages: Iterable[Sequence[Replayed]]) -> Iterator[list[str]]:

@@ -124,7 +124,8 @@ def run_find(args: argparse.Namespace) -> int:
         if args.since:
             begins = min(begins, args.since)
         findings[message_id] = MessageFindings(message_id, begins, (made or now) + AHEAD)
-    config = _config_of_spools(args)
+    known = examine_consumer(args)  # a host may have no spools, and no consumer
+    config = known.only(*OF_SPOOLS & {*known.values, *known.rejected})
     spools = spools_of(config, [*_publisher_spools(args), *args.spools])
     times = [made.timestamp() - SKEW_S if made else 0.0 for made in map(time_of_id, findings)]
     for path, stamp in spools.items():
@@ -150,12 +151,6 @@ def time_of_id(message_id: str) -> datetime | None:
     match = _OF_OURS.fullmatch(message_id)
     made = datetime.fromtimestamp(int(match[1], 16) / 1e6, UTC) if match else None
     return made if made and 2000 < made.year < 2200 else None
-
-
-def _config_of_spools(args: argparse.Namespace) -> ConsumerConfig:
-    """What names and describes our spools; a host may have none, and no consumer."""
-    findings = examine_consumer(args)
-    return findings.only(*OF_SPOOLS & {*findings.values, *findings.rejected})
 
 
 def _publisher_spools(args: argparse.Namespace) -> Iterator[Path]:
@@ -213,7 +208,13 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
                 " the message was not stored"
             )
     if not one.is_found:
-        yield f"  never seen {where_searched(one, spools)}"
+        places = [f"in {path}" for path in spools]
+        if one.stored:
+            period = f"from {format_time(one.begins)} to {format_time(one.ends)}"
+            places.append(f"in the database (of results, those measured {period}; --since)")
+        else:
+            places.append("(no database is configured)")
+        yield f"  never seen {', '.join(places)}"
     if one.stored and one.stored.not_searched:
         yield f"  not searched: {', '.join(one.stored.not_searched)}"
 
@@ -244,19 +245,6 @@ def describe_letter(letter: DeadLetter) -> str:
         f" received {format_time(letter.received_at)}"
         f"{f' from {sender}' if sender else ''}: {one_line(letter.error, LONGEST_ERROR)}"
     )
-
-
-def where_searched(one: MessageFindings, spools: Sequence[Path]) -> str:
-    """Where it was searched without a result."""
-    places = [f"in {path}" for path in spools]
-    if one.stored:
-        begins, ends = format_time(one.begins), format_time(one.ends)
-        places.append(
-            f"in the database (of results, those measured from {begins} to {ends}; --since)"
-        )
-    else:
-        places.append("(no database is configured)")
-    return ", ".join(places)
 
 
 def document(one: MessageFindings, spools: Sequence[Path]) -> dict[str, object]:

@@ -19,8 +19,7 @@ from sam_pipeline.consumer.core.recovery import Attempts, UnstoredMessage, name_
 from sam_pipeline.consumer.core.source import growing_delays
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SourceUnreachable
-from sam_pipeline.consumer.monitoring.observer import Observer
-from sam_pipeline.consumer.monitoring.reporter import reporting
+from sam_pipeline.consumer.monitoring.observer import Observer, reporting
 from sam_pipeline.consumer.process.allocator import return_large_blocks, returning_free_pages
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals

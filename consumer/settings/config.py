@@ -9,7 +9,7 @@ import argparse
 import os
 import pwd
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
@@ -89,17 +89,19 @@ def _check_targets(urls: tuple[str, ...]) -> str | None:
 
 
 def _twice(urls: tuple[str, ...]) -> str | None:
-    counts = Counter(str(parse_broker(url)) for url in urls)
-    return lines(f"{url} appears twice" for url, count in counts.items() if count > 1)
+    return lines(f"{url} appears twice" for url in _repeated(map(parse_broker, urls)))
+
+
+def _repeated(names: Iterable[object]) -> list[str]:
+    return [name for name, count in Counter(map(str, names)).items() if count > 1]
 
 
 def _check_accounts(accounts: tuple[str, ...]) -> str | None:
-    unknown = [
-        account
+    return lines(
+        f"{account!r}: no such account"
         for account in accounts
         if not account.startswith(f"{BROKER}:") and _number_of(account) is None
-    ]
-    return "\n".join(f"{account!r}: no such account" for account in unknown) or None
+    )
 
 
 def _number_of(account: str) -> int | None:
@@ -425,8 +427,8 @@ class ConsumerConfig(SectionKeys):
                 yield f"trusted_relays: {relay}: no broker in trusted_brokers can name that user"
 
     def _problems_of_tables(self) -> Iterator[str]:
-        urls = Counter(str(table.broker) for table in self.broker)
-        yield from (f"broker: {url} appears twice" for url, count in urls.items() if count > 1)
+        for url in _repeated(table.broker for table in self.broker):
+            yield f"broker: {url} appears twice"
         destinations = [item.destination for item in self.network_subscriptions]
         listed = named_brokers(self.broker_urls)
         for table in self.broker:
@@ -436,10 +438,8 @@ class ConsumerConfig(SectionKeys):
                 if name not in destinations:
                     hint = did_you_mean_or_list(name, destinations)
                     yield f"broker {table.broker}: destinations: no subscription of {name} ({hint})"
-        counts = Counter(str(item.spool or item.destination) for item in self.subscription)
-        for name, count in sorted(counts.items()):
-            if count > 1:
-                yield f"subscription: {name} appears twice"
+        for name in sorted(_repeated(item.spool or item.destination for item in self.subscription)):
+            yield f"subscription: {name} appears twice"
         needed = "--instance needs shared = true, or each process would get all messages or none"
         for item in self.subscription:
             if item.spool and str(item.spool) not in self.spools:

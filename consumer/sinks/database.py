@@ -49,7 +49,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, LettersFull
-from sam_pipeline.sql.loading.load import Audit, Loader, Loading, MessageReport
+from sam_pipeline.sql.loading.load import Audit, Loader, Loading
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""
@@ -190,7 +190,14 @@ class DatabaseSink:
                 for commit in loading.store(decoded):
                     self._state.turned()
                     outcome.counts += commit.counts
-                    outcome.answers |= {at: _outcome(one) for at, one in commit.reports.items()}
+                    for at, report in commit.reports.items():
+                        failed = [
+                            UnloadedRecord(failure.number or None, failure.reason, failure.text)
+                            for failure in report.failures
+                        ]
+                        outcome.answers[at] = MessageOutcome(
+                            DATABASE, report.rows, report.duplicates, failed
+                        )
                     records.update(commit.records)
                     if commit.letters:
                         self._letter_log.add(commit.letters)
@@ -300,14 +307,6 @@ class DatabaseSink:
         return SinkAway(error, needs_action=isinstance(error, DatabaseRefused))
 
 
-def _outcome(report: MessageReport) -> MessageOutcome:
-    letters = (
-        UnloadedRecord(failure.number or None, failure.reason, failure.text)
-        for failure in report.failures
-    )
-    return MessageOutcome(DATABASE, report.rows, report.duplicates, tuple(letters))
-
-
 def database_findings(
     args: argparse.Namespace, config: ConsumerConfig | None
 ) -> Iterator[tuple[bool, str]]:
@@ -388,7 +387,23 @@ class HeldName:
                 others = self._session.others(lock, self._shared)
                 loaders = [other for other in others if other.may_load]
                 if not loaders or grace.expired:
-                    self._judge(loaders, others)
+                    for holder in loaders:
+                        # After a network failure, the server needs up to a minute to drop an
+                        # earlier connection of this process.
+                        if holder.application != self._application:
+                            raise SourceTaken(
+                                f"another sam-consume named {self._name!r} uses this database"
+                                f" ({_described(holder)}): stop it, or configure another name"
+                            )
+                    text = "" if loaders else ", ".join(map(_described, others))
+                    if text and text != self._reported:
+                        logger.warning(
+                            "continuing, but the name %s can't be held in the database: a login"
+                            " that may not load holds its lock (%s)",
+                            self._name,
+                            text,
+                        )
+                        self._reported = text
                     return
                 time.sleep(POLL_S)
         except DatabaseAway:
@@ -401,27 +416,6 @@ class HeldName:
         if self._session is not None:
             self._session.close()
             self._session = None
-
-    def _judge(self, loaders: Sequence[LockHolder], others: Sequence[LockHolder]) -> None:
-        """Raise SourceTaken if another process loads; warn of others that hold the lock.
-
-        After a network failure, the server needs up to a minute to drop an earlier connection of
-        this process.
-        """
-        for holder in loaders:
-            if holder.application != self._application:
-                problem = f"another sam-consume named {self._name!r} uses this database"
-                advice = "stop it, or configure another name"
-                raise SourceTaken(f"{problem} ({_described(holder)}): {advice}")
-        text = "" if loaders else ", ".join(map(_described, others))
-        if text and text != self._reported:
-            logger.warning(
-                "continuing, but the name %s can't be held in the database: a login that may not"
-                " load holds its lock (%s)",
-                self._name,
-                text,
-            )
-            self._reported = text
 
 
 def application_name(name: str, host: str, pid: int) -> str:

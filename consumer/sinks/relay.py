@@ -172,7 +172,14 @@ class BrokerSink(Sink):
         for at, message in self._pending.items():
             self._rejections[at] = message, reasons[at]
         self._pending = {}
-        answers = {at: self._outcome(at) for at in answering(batch)}
+        answers: dict[int, MessageOutcome] = {}
+        for at in answering(batch):
+            _, problem = self._rejections.get(at, (None, ""))
+            answers[at] = MessageOutcome(BROKER)
+            if problem:
+                reason = NOT_AUTHORISED if says(FORBIDDEN, problem) else REFUSED_BY_BROKER
+                letter = UnloadedRecord(None, reason, problem)
+                answers[at] = MessageOutcome(NOWHERE, letters=[letter])
         count = len(self._rejections)
         try:
             self._keep_rejections(answers)
@@ -212,14 +219,6 @@ class BrokerSink(Sink):
                 self._rejected.path,
                 extra={"message_id": ids[0]},
             )
-
-    def _outcome(self, at: int) -> MessageOutcome:
-        """The outcome of the message at this position, whose sender waits for it."""
-        _, problem = self._rejections.get(at, (None, ""))
-        if not problem:
-            return MessageOutcome(BROKER)
-        reason = NOT_AUTHORISED if says(FORBIDDEN, problem) else REFUSED_BY_BROKER
-        return MessageOutcome(NOWHERE, letters=[UnloadedRecord(None, reason, problem)])
 
 
 def addressed(message: Message) -> Message:

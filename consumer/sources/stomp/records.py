@@ -156,29 +156,23 @@ class BrokerRecords:
             return False
         return made.issuperset(subscriptions)
 
-    def require_unchanged(
-        self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
-    ) -> None:
+    def require_unchanged(self, made: MadeSubscription) -> None:
         """Raise SubscriptionRefused if the subscription exists with another selector.
 
         ActiveMQ would drop the messages that wait in it, and Artemis would ignore the new selector.
         """
-        made = self._made(dialect, destination, shared, headers)
         for before in self._before(made):
             selector = before.headers.get(SELECTOR)
-            if selector != headers.get(SELECTOR) and not made.is_queue:
+            if selector != made.headers.get(SELECTOR) and not made.is_queue:
                 raise SubscriptionRefused(
-                    destination,
+                    made.destination,
                     f"the subscription was made with the selector {selector!r}: restore it,"
                     " or load the messages that wait with it, stop the daemon, and delete the"
                     f" subscription: {unsubscribing(made)} --yes",
                 )
 
-    def add(
-        self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
-    ) -> None:
+    def add(self, made: MadeSubscription) -> None:
         """Remember a subscription that the broker has confirmed."""
-        made = self._made(dialect, destination, shared, headers)
         for before in self._before(made):
             known = before.addresses if self._address in before.addresses else made.addresses
             made = replace(made, since=before.since, addresses=known)
@@ -189,9 +183,10 @@ class BrokerRecords:
         except SpoolError as error:
             logger.warning("%s; continuing without it", error)
 
-    def _made(
+    def made(
         self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
     ) -> MadeSubscription:
+        """A subscription that is made now."""
         return MadeSubscription(
             self._consumer,
             str(self._broker),

@@ -205,13 +205,13 @@ class ConsumingSession:
             headers = self._subscribe_headers(consumer, subscription, prefetch)
             try:
                 require_known(self._dialect, subscription.headers)
-                destination, shared = subscription.destination, subscription.shared
-                identity = self._dialect, destination, shared, subscription.headers
-                if records:
-                    records.require_unchanged(*identity)
+                destination, _, _, shared, added = subscription
+                made = records and records.made(self._dialect, destination, shared, added)
+                if records and made:
+                    records.require_unchanged(made)
                 self._session.ask("SUBSCRIBE", {**headers, "id": str(number)}, self._soon())
-                if records:
-                    records.add(*identity)
+                if records and made:
+                    records.add(made)
             except UnknownHeader as error:
                 raise SubscriptionRefused(subscription.destination, str(error)) from error
             except SessionLost as loss:

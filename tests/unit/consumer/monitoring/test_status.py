@@ -16,8 +16,7 @@ from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.silence import Coverage, Gap, Silence
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import NoState
-from sam_pipeline.consumer.monitoring.observer import CertificateLife, Observer
-from sam_pipeline.consumer.monitoring.reporter import Reporter
+from sam_pipeline.consumer.monitoring.observer import CertificateLife, Observer, Reporter
 from sam_pipeline.consumer.monitoring.snapshot import (
     DEGRADED,
     RUNNING,

@@ -122,7 +122,7 @@ def config_of(directory: Path, destination: str, shared: bool = False, vhost: st
 def made(config: ConsumerConfig, kind: str, *destinations: str) -> SubscriptionRecords:
     records = BrokerRecords(config, parse_broker(BROKER))
     for destination in destinations:
-        records.add(dialect_of(f"{kind}/1"), destination, False, {})
+        records.add(records.made(dialect_of(f"{kind}/1"), destination, False, {}))
     return SubscriptionRecords(config)
 
 
@@ -164,12 +164,12 @@ def test_another_virtual_host_or_sharing_leaves_the_subscription_behind(
 def test_another_selector_is_refused_and_the_same_is_not(tmp_path: Path) -> None:
     records = BrokerRecords(config_of(tmp_path, METRICS), parse_broker(BROKER))
     before = {"selector": "a = 1"}
-    records.add(CLASSIC, METRICS, False, before)
+    records.add(records.made(CLASSIC, METRICS, False, before))
 
-    records.require_unchanged(CLASSIC, METRICS, False, before)
+    records.require_unchanged(records.made(CLASSIC, METRICS, False, before))
     for changed in ({"selector": "a = 2"}, {}):
         with pytest.raises(SubscriptionRefused, match=r"'a = 1'.*sam-consume subscription delete"):
-            records.require_unchanged(CLASSIC, METRICS, False, changed)
+            records.require_unchanged(records.made(CLASSIC, METRICS, False, changed))
 
 
 @pytest.mark.parametrize(
