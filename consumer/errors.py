@@ -61,7 +61,7 @@ class SinkAway(ConsumerError):
 
 
 class SourcesFull(ConsumerError):
-    """Messages that must not be acked: the dead letters that they become have no room."""
+    """Messages that must not be acked, because there is no room for their dead letters."""
 
     def __init__(
         self, cause: SamError, sources: Collection[str], messages: Collection[int]
@@ -73,7 +73,7 @@ class SourcesFull(ConsumerError):
 
 
 class SourceTaken(ConsumerError):
-    """Another process has the name: they would share messages, or remove each other's locks."""
+    """Another process uses the name: both would share messages, or remove each other's locks."""
 
     exit_code = UNAVAILABLE
 

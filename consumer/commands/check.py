@@ -71,7 +71,6 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 ALIVE = "listening"
 FREE = "nothing listens here: the port is free"
 OUTDATED = "listening with an older certificate than certificate_file has now: reload the daemon"
-"""What a trip proves."""
 PRIVILEGED = "ports below 1024 are opened by systemd (sam-door.socket)"
 
 

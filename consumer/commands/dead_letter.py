@@ -89,11 +89,9 @@ _OF_REPLAY = (
 )
 """The keys that a replay needs: limits and policy, but no brokers."""
 LONGEST_ERROR = 200
-"""Characters of an error in a list."""
 SHOWN_BODY_BYTES = 16 * 1024
-"""Bytes of a body that are shown as text."""
 SHOWN_HEADERS, SHOWN_HEADER = 100, 500
-"""Headers that are shown, and the characters of one."""
+"""The number of headers that are shown, and the characters of each."""
 
 logger = logging.getLogger(__name__)
 

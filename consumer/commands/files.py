@@ -1,4 +1,4 @@
-"""What all files of a consumer say: read and checked at its start, at a reload and by `check`."""
+"""The files of a consumer, read and checked at its start, at a reload and by `check`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_EFFECT = "it has no effect without certificate_file"
 
 
 class Setup(NamedTuple):
-    """What all files say, as it was at the start or at a reload."""
+    """The content of all files, as of the start or a reload."""
 
     config: ConsumerConfig
     policy: Policy | None

@@ -66,7 +66,6 @@ reached, 77 if the daemon reads that broker, the subscription is configured, or 
 ACTIVE, OFFLINE, NEW, LEFT_BEHIND = "active", "offline", "new", "left behind"
 COLUMNS = ("broker", "destination", "stored_in", "state", "since", "problem")
 OF_MADE = ("server", "stored_in", "since")
-"""What is known of a subscription once it was made."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

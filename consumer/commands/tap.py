@@ -77,7 +77,7 @@ Exit code: 0 at the end, also after Ctrl-C; 69 if no broker could be reached for
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SHOWN_LINES = 12
-"""Lines of a message on a terminal, each as wide as that."""
+"""The lines of a message on a terminal, each cut to its width."""
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def run_tap(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that a signal sets; it is the usual end of a look, and no error."""
+    """An event that a signal sets; a signal is the usual end of a tap, not an error."""
     stop = threading.Event()
     previous = [signal.signal(number, lambda *_: stop.set()) for number in SIGNALS]
     try:

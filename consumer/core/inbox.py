@@ -1,4 +1,4 @@
-"""Deliveries, what became of them, and the bounded queue between all sources and the main loop."""
+"""Deliveries, their outcomes, and the bounded queue between all sources and the main loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnloadedRecord(NamedTuple):
 
 
 class MessageOutcome(NamedTuple):
-    """A message that is stored, unless that is `NOWHERE`: then a letter has the reason.
+    """Where a message is stored; if `NOWHERE`, a letter has the reason.
 
     `rows` were stored, `duplicates` changed nothing, and the records in `letters` became dead
     letters, now or when the message arrived for the first time. A broker and a spool read no
@@ -174,7 +174,6 @@ class Inbox:
         self._clock = clock
         self._deliveries: deque[Delivery] = deque()
         self._sizes: deque[int] = deque()
-        """The size of each delivery in bytes."""
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._paused: dict[str, float] = {}
@@ -262,12 +261,12 @@ class Inbox:
         return batch
 
     def count(self, counts: Counts) -> None:
-        """A source has refused messages, or set elements aside."""
+        """Count messages that a source has refused, or elements that it has set aside."""
         with self._changed:
             self._counts += counts.printable_for(self._counts)
 
     def count_reconnect(self, broker: str) -> None:
-        """A source has replaced a lost session."""
+        """Count a session that replaced a lost one."""
         with self._changed:
             self.reconnects[broker] += 1
 

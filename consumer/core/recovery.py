@@ -1,4 +1,4 @@
-"""The files in the state directory by which a consumer recovers from a crash, and its lock."""
+"""The files in the state directory from which a consumer recovers after a crash, and its lock."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class HintFile:
         os.close(self.descriptor)
 
 
-class Attempts:
+class Attempts(HintFile):
     """Finds messages that kill the process, or the sessions with a broker.
 
     A message that crashes the process would do so forever, since it is redelivered. So the ids of a
@@ -110,7 +110,7 @@ class Attempts:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = HintFile(path)
+        super().__init__(path)
         self._deaths: dict[str, int] = {}
         """The number of deaths at which a message was pending, by message id."""
         self._frames: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Attempts:
         self._pending: Sequence[str] = ()
         self._lock = threading.RLock()
         with suppress(ValueError, TypeError, AttributeError):  # the crash cut it short
-            stored = json.loads(self._file.read() or b"{}")
+            stored = json.loads(self.read() or b"{}")
             deaths = dict(stored.get("deaths", {}))
             for message_id in stored.get("pending", ()):
                 deaths[message_id] = deaths.get(message_id, 0) + 1
@@ -163,7 +163,7 @@ class Attempts:
         self.forgive()
 
     def forgive(self) -> None:
-        """No message is at fault if the process ends now."""
+        """Note that no message is at fault if the process ends now."""
         self._write([])
 
     def end(self, batch: Sequence[Delivery]) -> None:
@@ -188,9 +188,6 @@ class Attempts:
             self._write(self._pending)
         return count >= FRAME_ATTEMPTS
 
-    def close(self) -> None:
-        self._file.close()
-
     def _write(self, pending: Sequence[str]) -> None:
         with self._lock:
             self._pending = pending
@@ -198,10 +195,10 @@ class Attempts:
             if pending or self._deaths or self._frames:
                 content = {"pending": pending, "deaths": self._deaths, "frames": self._frames}
                 text = json.dumps(content)
-            self._file.replace(text.encode())
+            self.replace(text.encode())
 
 
-class UnstoredMessage:
+class UnstoredMessage(HintFile):
     """Keeps one message that could not be stored; it is stored first when the sink is back.
 
     Only storing a message shows whether a sink takes messages. Without this one, each start of a
@@ -212,8 +209,8 @@ class UnstoredMessage:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = HintFile(path)
-        name, _, element = self._file.read().partition(b"\n")
+        super().__init__(path)
+        name, _, element = self.read().partition(b"\n")
         self.delivery: Delivery | None = None
         """The message; None if the last batch was stored."""
         with suppress(SamError, ValueError):  # it was cut short
@@ -229,16 +226,13 @@ class UnstoredMessage:
         if kept and self.delivery is None:
             self.delivery = kept
             name = kept.session.broker.encode()
-            self._file.replace(name + b"\n" + serialise(kept.message))
+            self.replace(name + b"\n" + serialise(kept.message))
 
     def forget(self) -> None:
         """A batch was stored."""
         if self.delivery is not None:
             self.delivery = None
-            self._file.replace(b"")
-
-    def close(self) -> None:
-        self._file.close()
+            self.replace(b"")
 
 
 class _Kept:

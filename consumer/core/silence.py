@@ -77,7 +77,7 @@ def nothing_covered(now: datetime) -> Coverage:
 
 @dataclass(frozen=True)
 class Silence:
-    """A class, site or probe of which nothing has arrived for longer than its limit."""
+    """A class, site or probe from which nothing has arrived for longer than its limit."""
 
     kind: str
     name: str

@@ -14,8 +14,6 @@ from typing import Protocol
 from sam_pipeline.consumer.core.inbox import Inbox
 
 CLOSE_S = 6.0
-"""The time limit for closing all sources."""
-
 FIRST_S = 0.5
 LONGEST_S = 8.0
 """A broker that comes back is reconnected within ten seconds."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -55,15 +56,14 @@ SCHEME = "Bearer "
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class SnapshotCollector:
     """Collects the metrics of a new snapshot for each scrape."""
 
-    def __init__(self, observe: Callable[[], Snapshot]) -> None:
-        self._observe = observe
+    observe: Callable[[], Snapshot]
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of a snapshot, which is taken for each scrape."""
-        snapshot = self._observe()
+        snapshot = self.observe()
         text = "The version of the program, and of the schema of the database."
         build = Gauge(f"{PREFIX}_build_info", text, labels=["version", "schema"])
         build.add_metric([snapshot.version, snapshot.schema], 1)

@@ -232,18 +232,15 @@ class Lookout:
             if self._blind_since is not None:
                 self._coverage = self._coverage.with_gap(Gap(self._blind_since, now))
                 self._blind_since = None
-            arrived = [self._arrived(source.name, now, held) for source in self._sources]
-            self._coverage = self._coverage.up_to(min(arrived, default=now))
+            arrived = [now]  # or else up to when everything sent through a broker has arrived
+            for broker in (source.name for source in self._sources):
+                committed_at, sent_at = self._state.newest.get(broker, (None, None))
+                if held[broker] or self._inbox.paused_s(broker):
+                    arrived.append(sent_at or self._coverage.until)
+                elif sent_at and committed_at and now - committed_at < CAUGHT_UP_AFTER:
+                    arrived.append(sent_at)
+            self._coverage = self._coverage.up_to(min(arrived))
         self._state.coverage = self._coverage
-
-    def _arrived(self, broker: str, now: datetime, held: Counter[str]) -> datetime:
-        """Up to when everything sent through the broker has arrived."""
-        committed_at, sent_at = self._state.newest.get(broker, (None, None))
-        if held[broker] or self._inbox.paused_s(broker):
-            return min(sent_at or self._coverage.until, now)
-        if sent_at and committed_at and now - committed_at < CAUGHT_UP_AFTER:
-            return min(sent_at, now)
-        return now
 
 
 @contextmanager

@@ -459,21 +459,15 @@ def examine_consumer(
     args: argparse.Namespace, instance: int | None = None, **flags: Any
 ) -> Findings[ConsumerConfig]:
     """The values and problems of the section; `flags` override both file and environment."""
+    is_for_us = os.environ.get("LISTEN_PID") == str(os.getpid())  # not for our parent
+    count = os.environ.get("LISTEN_FDS", "") if is_for_us else ""
     surroundings = {
         "instance": instance,
         "state_directory": state_dir(os.environ),
         "notify_socket": os.environ.get("NOTIFY_SOCKET"),
-        "inherited_sockets": _inherited_sockets(),
+        "inherited_sockets": int(count) if count.isascii() and count.isdigit() else 0,
     }
     findings = examine(ConsumerConfig, args.config, **surroundings, **flags)
     if not {"broker_urls", "broker"} & (findings.values.keys() | findings.bad):
         findings.add_missing("broker_urls")
     return findings
-
-
-def _inherited_sockets() -> int:
-    """The number of sockets; 0 if they are for the process that started this one."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        return 0
-    count = os.environ.get("LISTEN_FDS", "")
-    return int(count) if count.isascii() and count.isdigit() else 0

@@ -229,7 +229,15 @@ class DatabaseSink:
                 if self._held is not None:
                     self._held.hold()
                 self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
-                self._go_on_where_there_is_room()
+                if self._full and (quota := self._loader.quota):
+                    with reading(self._engine) as connection:
+                        quota.budget.measure_if_due(connection)
+                    for source, owner in list(self._full.items()):
+                        if quota.budget.has_room_again(owner):
+                            del self._full[source]
+                            self._state.full_sources.pop(source, None)
+                            text = "broker %s is read again: there is room for dead letters of %s"
+                            logger.info(text, source, owner)
                 self._compare_clocks()
                 self._state.can_commit()
             except DatabaseAway as error:
@@ -286,21 +294,6 @@ class DatabaseSink:
             )
         elif before and not correction:
             logger.info("the clock of this host is right again")
-
-    def _go_on_where_there_is_room(self) -> None:
-        quota = self._loader.quota
-        if not self._full or quota is None:
-            return
-        budget = quota.budget
-        with reading(self._engine) as connection:
-            budget.measure_if_due(connection)
-        for source, owner in list(self._full.items()):
-            if budget.has_room_again(owner):
-                del self._full[source]
-                self._state.full_sources.pop(source, None)
-                logger.info(
-                    "broker %s is read again: there is room for dead letters of %s", source, owner
-                )
 
     def _away(self, error: DatabaseAway) -> SinkAway:
         self._watch_at = self._clock()  # the name may be lost: check once the database is back

@@ -117,8 +117,8 @@ class BrokerSink(Sink):
     """The brokers of a relay, in the order in which they are tried.
 
     The one that confirmed last is tried first. A redelivered message is sent again, with the same
-    id. A message that one broker refuses is offered to the others. If none takes it, its sender
-    keeps it if that waits for an answer; otherwise it is kept with the rejected messages.
+    id. A message that one broker refuses is offered to the others. If none takes it, a sender that
+    waits for an answer keeps it; otherwise it is stored with the rejected messages.
     """
 
     def __init__(

@@ -19,7 +19,6 @@ from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.message import KEY_NAME, Message
 
 MAX_AGE = timedelta(days=30)
-"""By default."""
 WORTH_THREADS = 8
 """Fewer messages are verified by the thread that has read them."""
 THREADS = os.cpu_count() or 1
@@ -27,7 +26,7 @@ THREADS = os.cpu_count() or 1
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """What all sources of a consumer do with signed messages; without a policy, nothing."""
+    """Verifies signed messages for all sources of a consumer; without a policy, verifies none."""
 
     policy: Policy | None = None
     max_age: timedelta = MAX_AGE

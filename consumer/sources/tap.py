@@ -35,9 +35,9 @@ MAX_MESSAGES = 1000
 """Messages that wait until they are printed; further ones are left out."""
 MAX_BYTES = 16 * 1024 * 1024
 IDLE_S = 0.2
-"""How often a look without messages checks whether it goes on."""
+"""How often a tap without messages checks whether to go on."""
 QUIET_S = 1.0
-"""When everything there is was read, and nothing arrived for this time, the look ends."""
+"""The tap ends when everything was read and nothing has arrived for this time."""
 _RULE = BatchRule(size=100, age_s=0.0)
 
 SELECTOR = "selector"
@@ -65,7 +65,7 @@ class TapInbox(Inbox):
         self.reached: set[Session] = set()
         """The sessions that deliver at present."""
         self.exhausted: set[Session] = set()
-        """Of them those that have delivered all they had and will deliver no more."""
+        """Those of them that have delivered everything and will deliver no more."""
 
     def has_room_for(self, broker: str) -> bool:
         return True
@@ -192,7 +192,7 @@ class SpoolTap(SpoolSource):
 def tap_headers(
     dialect: BrokerDialect, subscription: Subscription, prefetch: int
 ) -> dict[str, str]:
-    """The headers of SUBSCRIBE, without `id`, with which no message is taken from anybody.
+    """The headers of SUBSCRIBE, without `id`, that take no message from any consumer.
 
     Instead of a queue that the broker fills for a subscription, they name its topic.
 

@@ -1,4 +1,4 @@
-"""Who sends a request, by a token or a certificate, and what strangers may use."""
+"""Identifies senders by a token or a certificate, and limits what strangers may use."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Access:
     admits_anonymous: bool
 
     def identity_of(self, request: web.BaseRequest, token: str = "") -> str:
-        """The identity of the sender of a request; raises HttpProblem if that is not enough.
+        """The identity of the sender of a request; raises HttpProblem if it is not accepted.
 
         `token` counts without a header Authorization.
         """
@@ -274,7 +274,7 @@ class Strangers:
             raise try_again(TOO_MANY, "too many senders that are not known yet: try again later")
 
     def log_refusal(self, address: str, problem: HttpProblem | str) -> None:
-        """A request or a TLS handshake was refused."""
+        """Log a refused request or TLS handshake, unless there were many lately."""
         self.look()
         if self._clock() >= self._period_began + EVERY_S:
             self._period_began, self._refusals = self._clock(), 0

@@ -97,7 +97,7 @@ def try_again(status: int, detail: str, after_s: int = RETRY_AFTER_S) -> HttpPro
 
 
 def unauthorized(text: str, closes: bool = False) -> HttpProblem:
-    """Who sends a request is not known."""
+    """The problem of a request whose sender is not known."""
     return HttpProblem(UNAUTHORIZED, text, {"WWW-Authenticate": CHALLENGE}, closes)
 
 
@@ -114,7 +114,7 @@ def status_of(outcome: MessageOutcome) -> int:
 
 
 def document_of(message_id: str, outcome: MessageOutcome) -> dict[str, object]:
-    """What became of a message."""
+    """The outcome of a message, for its sender."""
     if outcome.stored != DATABASE:
         return {"messageId": message_id, "stored": outcome.stored}
     return {

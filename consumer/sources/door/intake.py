@@ -163,7 +163,10 @@ class Intake:
         self._give_up([waiting for waiting in tokens if waiting in self.waiting], _away())
 
     def look(self) -> None:
-        """Answer who waits for too long, or for a sink that is away; it may store them later."""
+        """Answer senders that wait for too long, or for a sink that is away.
+
+        Their messages may be stored later.
+        """
         if self._state.waiting_since is not None:
             self._give_up(list(self.waiting), _away())
         timeout_s = self._config.door.answer_timeout_s

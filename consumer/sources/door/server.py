@@ -44,7 +44,6 @@ MAX_HEADERS = 100
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 HANDSHAKE_S = 10.0
-"""The time limit for a TLS handshake."""
 RETRY_S = 1.0
 """When to accept connections again after an error, such as too many open files."""
 
@@ -71,7 +70,7 @@ class DoorServer(web.Server):
         self.door = door
         self.max_connections = max_connections
         self.open_connections = 0
-        """Those that were accepted; unlike `connections`, without those that are closed."""
+        """The accepted connections; unlike `connections`, without those that are closed."""
         self.count = count
         self.strangers = Strangers(door, max_connections)
 
@@ -178,9 +177,6 @@ class DoorConnection(web.RequestHandler):
         response.force_close()
         return response
 
-    def _head_late(self) -> None:
-        self._refuse(HttpProblem(TOO_SLOW, f"the request did not arrive within {HEAD_S:g} s"))
-
     def _refuse(self, problem: HttpProblem) -> None:
         """Answer without a request, and close the connection."""
         self._server.count(problem.status)
@@ -198,7 +194,8 @@ class DoorConnection(web.RequestHandler):
         self.force_close()
 
     def _start_timer(self) -> None:
-        self._head_timer = self._loop.call_later(HEAD_S, self._head_late)
+        late = HttpProblem(TOO_SLOW, f"the request did not arrive within {HEAD_S:g} s")
+        self._head_timer = self._loop.call_later(HEAD_S, self._refuse, late)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -291,7 +288,7 @@ class TlsEntrance:
 
 
 class _AlertingTls:
-    """A context whose handshakes send their alert, also the last one."""
+    """A context whose handshakes send an alert when they fail."""
 
     def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
         self._context = context

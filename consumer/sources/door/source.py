@@ -63,7 +63,7 @@ async def healthz(exchange: Exchange) -> web.StreamResponse:
 
 
 async def openapi(exchange: Exchange) -> web.StreamResponse:
-    """What the door understands."""
+    """The OpenAPI document of the door."""
     return response_to(Reply(OK, OPENAPI.read_bytes()))
 
 

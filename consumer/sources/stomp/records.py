@@ -52,7 +52,6 @@ class MadeSubscription:
     """A subscription that the broker has confirmed, and where it stores the messages."""
 
     consumer: str
-    """The name of the consumer."""
     broker: str
     """The URL, without the user."""
     vhost: str
@@ -63,7 +62,7 @@ class MadeSubscription:
     stored_in: str
     """The queue, or the name of the durable subscription."""
     user: str = ""
-    """The virtual host in the URL."""
+    """The user in the URL, if any."""
     has_table: bool = False
     """Whether the broker had a table `[[consumer.broker]]`, and so perhaps credentials in it."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class SubscriptionRecords:
 
     def _append(self, entry: object) -> None:
         with closing(HintFile(self.path)) as file:
-            file.append(f"\n{json.dumps(entry)}\n".encode())  # whatever was cut short before
+            file.append(f"\n{json.dumps(entry)}\n".encode())  # the line before may be cut short
             with suppress(OSError):
                 os.fsync(file.descriptor)
 

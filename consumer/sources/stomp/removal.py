@@ -28,7 +28,6 @@ from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSe
 
 LOOK_UP_TIMEOUT_S = 15.0
 ANSWER_S = 10.0
-"""The time limit for each step."""
 FORGET_S = 5.0
 """How long a broker takes at most to notice that a session has ended."""
 RETRY_S = 0.2

@@ -31,7 +31,6 @@ ROUND_TRIP = "round trip"
 FORGED_USER = "sam-check-forged"
 """The user name in check messages, which a broker that vouches for its users must replace."""
 ANSWER_S = 5.0
-"""The time limit for each step."""
 
 _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 

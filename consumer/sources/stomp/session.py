@@ -86,7 +86,6 @@ LONGEST_KEY = 255
 """The characters of a message id that identify an unreadable frame."""
 
 MAX_MESSAGE_BYTES = Limits().max_message_bytes
-"""By default."""
 
 Address = tuple[str, int]
 

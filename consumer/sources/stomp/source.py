@@ -25,7 +25,6 @@ TRY_OTHER_S = 2.0
 LOOK_UP_TIMEOUT_S = 3.0
 """Short, because a reconnect waits for it; the result of a slower look-up is used the next time."""
 LINK_END_S = 5.0
-"""The time limit for a link to end."""
 
 LIVED_S = 60.0
 """A session that lasted as long worked: the next one follows soon, not after a growing delay."""
