@@ -228,10 +228,7 @@ class TapSession(ConsumingSession):
     _inbox: TapInbox
 
     def subscribe(
-        self,
-        consumer: str,
-        subscriptions: Sequence[Subscription],
-        records: BrokerRecords | None = None,
+        self, subscriptions: Sequence[Subscription], records: BrokerRecords | None = None
     ) -> None:
         """Subscribe to the destinations that can be tapped; raises SessionLost if none can be.
 
@@ -256,12 +253,10 @@ class TapSession(ConsumingSession):
             if forwarding_destination(item.destination).startswith(QUEUES)
         }
         self._is_finite = len(self._browsed) == len(possible)
-        super().subscribe(consumer, possible)
+        super().subscribe(possible)
         self._inbox.reached.add(self)
 
-    def _subscribe_headers(
-        self, consumer: str, subscription: Subscription, prefetch: int
-    ) -> dict[str, str]:
+    def _subscribe_headers(self, subscription: Subscription, prefetch: int) -> dict[str, str]:
         return tap_headers(self._dialect, subscription, prefetch)
 
     def _deliver(self, messages: Sequence[Frame | Fault]) -> None:

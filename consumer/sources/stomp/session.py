@@ -189,10 +189,7 @@ class ConsumingSession:
         self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def subscribe(
-        self,
-        consumer: str,
-        subscriptions: Sequence[Subscription],
-        records: BrokerRecords | None = None,
+        self, subscriptions: Sequence[Subscription], records: BrokerRecords | None = None
     ) -> None:
         """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
         for number, subscription in enumerate(subscriptions):
@@ -201,7 +198,7 @@ class ConsumingSession:
             prefetch = subscription.prefetch or self._dialect.prefetch
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
-            headers = self._subscribe_headers(consumer, subscription, prefetch)
+            headers = self._subscribe_headers(subscription, prefetch)
             try:
                 require_known(self._dialect, subscription.headers)
                 destination, _, _, shared, added = subscription
@@ -221,11 +218,10 @@ class ConsumingSession:
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
                 raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss
 
-    def _subscribe_headers(
-        self, consumer: str, subscription: Subscription, prefetch: int
-    ) -> dict[str, str]:
+    def _subscribe_headers(self, subscription: Subscription, prefetch: int) -> dict[str, str]:
         """All headers of SUBSCRIBE but its `id`; a tap sends others."""
         destination, shared = subscription.destination, subscription.shared
+        consumer = self._settings.consumer
         headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
         return {**headers, **subscription.headers, "ack": "client"}
 

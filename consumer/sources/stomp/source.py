@@ -230,7 +230,7 @@ class StompLink:
             not_refused = [item for item in everything if item.destination not in self._refused]
             # If the broker refused every destination, ask for all of them again.
             chosen = not_refused or everything
-            session.subscribe(settings.consumer, chosen, self._records)
+            session.subscribe(chosen, self._records)
             level = logging.INFO if self._loss else logging.DEBUG
             if self._has_delivered and self._was_lost:  # others are renewed by ourselves
                 inbox.count_reconnect(str(broker))

@@ -196,7 +196,7 @@ def subscribe(server: StompServer, consumer: str, destination: str) -> None:
     channel = connect(server.host, server.port, Deadline.after(WAIT_S))
     settings = StompSettings(consumer)
     session = ConsumingSession(channel, server.url, Inbox(1), settings.login(None), settings)
-    session.subscribe(consumer, [stomp_session.Subscription(destination, Stamp(), 1)])
+    session.subscribe([stomp_session.Subscription(destination, Stamp(), 1)])
     session.close()
 
 

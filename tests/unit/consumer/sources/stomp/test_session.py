@@ -69,7 +69,7 @@ def served(
 ) -> Iterator[tuple[ConsumingSession, list[SessionLost]]]:
     """A subscribed session that is served inside the block; the error that ended it, if any."""
     session, stop = logged_in(broker, inbox, **settings), threading.Event()
-    session.subscribe("site-a", subscriptions or [METRICS])
+    session.subscribe(subscriptions or [METRICS])
     lost: list[SessionLost] = []
 
     def serve() -> None:
