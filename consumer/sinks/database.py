@@ -191,10 +191,10 @@ class DatabaseSink:
                     self._state.turned()
                     outcome.counts += commit.counts
                     for at, report in commit.reports.items():
-                        failed = [
+                        failed = tuple(
                             UnloadedRecord(failure.number or None, failure.reason, failure.text)
                             for failure in report.failures
-                        ]
+                        )
                         outcome.answers[at] = MessageOutcome(
                             DATABASE, report.rows, report.duplicates, failed
                         )
