@@ -78,6 +78,7 @@ class MessageFindings:
         return bool(self.elements) or bool(self.stored and self.stored.is_known)
 
 
+WAITS = "waiting"
 OF_SPOOLS = {"name", "broker_urls", "broker", "subscription", "max_message_bytes"}
 """The keys that name and describe our spools."""
 
@@ -194,7 +195,10 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
     """The findings as text."""
     yield f"{one.message_id}:"
     for element in one.elements:
-        yield f"  spool: {element.file} ({state_of(element)})"
+        state, reason = state_of(element)
+        sender = sender_name("", claimed_origin(element.message.headers))
+        why = f": {reason}" if reason else f", from {sender}" if sender and state == WAITS else ""
+        yield f"  spool: {element.file} ({state}{why})"
     for row in one.stored.rows[:LISTED] if one.stored else ():
         yield f"  {describe_row(row)}"
     if one.stored:
@@ -219,14 +223,12 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
         yield f"  not searched: {', '.join(one.stored.not_searched)}"
 
 
-def state_of(element: SpoolElement) -> str:
-    """What an element waits for."""
+def state_of(element: SpoolElement) -> tuple[str, str | None]:
+    """Whether an element waits or was set aside, and why."""
     if element.is_damaged:
-        return f"damaged: {element.reason}" if element.reason else "damaged"
-    if reason := element.message.headers.get(REJECTED):
-        return f"rejected: {reason}"
-    sender = sender_name("", claimed_origin(element.message.headers))
-    return f"waiting, from {sender}" if sender else "waiting"
+        return "damaged", element.reason or None
+    reason = element.message.headers.get(REJECTED)
+    return WAITS if reason is None else "rejected", reason
 
 
 def describe_row(row: MessageRow) -> str:
@@ -256,15 +258,12 @@ def document(one: MessageFindings, spools: Sequence[Path]) -> dict[str, object]:
         "spool": [
             {
                 "file": element.file,
-                "state": "damaged"
-                if element.is_damaged
-                else "rejected"
-                if REJECTED in element.message.headers
-                else "waiting",
-                "reason": element.reason or element.message.headers.get(REJECTED),
+                "state": state,
+                "reason": reason,
                 "headers": dict(element.message.headers),
             }
             for element in one.elements
+            for state, reason in [state_of(element)]
         ],
         "rows": [asdict(row) for row in stored.rows] if stored else [],
         "dead_letters": [asdict(letter) for letter in stored.letters] if stored else [],

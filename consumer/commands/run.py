@@ -156,7 +156,7 @@ class _Process:
             new = read_settings(self.args)
             config, policy = new.config, new.policy
             if config.name != self.settings.config.name:
-                text = f"[consumer] name: {config.name} is another consumer: restart the daemon"
+                text = f"[consumer] name: the new name {config.name} takes effect after a restart"
                 raise ConfigError([text])
             self.listeners.require_all_used(config.doors)
             problems = [*problems_of_files(config)]

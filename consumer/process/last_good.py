@@ -1,4 +1,4 @@
-"""Files that are read again for each connection: a bad one leaves the last good one in use."""
+"""Files that are read for each connection: a bad one leaves its last good content in use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LastGood(Generic[T]):
             problem = str(error)
         if problem != self._problem:
             if problem:
-                logger.error("%s: %s; the last good one stays in use", self._name, problem)
+                logger.error("%s: %s; its last good content stays in use", self._name, problem)
             else:
                 logger.info("%s: in use again", self._name)
             self._problem = problem

@@ -246,7 +246,7 @@ class DatabaseSink:
             except SchemaMismatch:
                 raise
             except SqlError as error:
-                logger.warning("open dead letters not counted: %s", error)
+                logger.warning("the open dead letters could not be counted: %s", error)
             now = self._clock()
             self._watch_at = now + every_s
             self._count_at = now + max(COUNT_EVERY_S, (now - began) / COUNT_SHARE)
@@ -293,7 +293,7 @@ class DatabaseSink:
                 name_of(self._engine),
             )
         elif before and not correction:
-            logger.info("the clock of this host is right again")
+            logger.info("the clock of this host agrees with that of the database again")
 
     def _away(self, error: DatabaseAway) -> SinkAway:
         self._watch_at = self._clock()  # the name may be lost: check once the database is back

@@ -271,7 +271,7 @@ class Strangers:
         """Count bytes of a body as being read; raises HttpProblem if there are too many."""
         self.reading_bytes += count
         if self.reading_bytes > MAX_BYTES:
-            raise try_again(TOO_MANY, "too many senders that are not known yet: try again later")
+            raise try_again(TOO_MANY, "too many requests of unknown senders: try again later")
 
     def log_refusal(self, address: str, problem: HttpProblem | str) -> None:
         """Log a refused request or TLS handshake, unless there were many lately."""

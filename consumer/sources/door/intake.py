@@ -206,8 +206,8 @@ def _away() -> HttpProblem:
 
 
 def _full() -> HttpProblem:
-    return try_again(TOO_MANY, "too many messages wait to be stored: send it again later")
+    return try_again(TOO_MANY, "too many messages are waiting to be stored: send it again later")
 
 
 def _stopped() -> HttpProblem:
-    return try_again(UNAVAILABLE, "the consumer stops or starts again: try again later")
+    return try_again(UNAVAILABLE, "the consumer is stopping or restarting: try again later")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -183,15 +183,16 @@ class HttpSource:
 
     def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
         """Answer the senders of stored messages; called by another thread."""
-        if self._loop is not None and self._intake is not None:
-            with suppress(RuntimeError):  # it has stopped
-                self._loop.call_soon_threadsafe(self._intake.resolve, outcomes)
+        self._call(Intake.resolve, outcomes)
 
     def give_back(self, tokens: Sequence[Any]) -> None:
         """Answer the senders that these messages can't be stored now; called by another thread."""
+        self._call(Intake.refuse, tokens)
+
+    def _call(self, action: Callable[[Intake, Sequence[Any]], None], items: Sequence[Any]) -> None:
         if self._loop is not None and self._intake is not None:
             with suppress(RuntimeError):  # it has stopped
-                self._loop.call_soon_threadsafe(self._intake.refuse, tokens)
+                self._loop.call_soon_threadsafe(action, self._intake, items)
 
     async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
