@@ -480,7 +480,7 @@ def _tables(
         yield [NONE]
 
 
-def letter_lines(content: DeadLetterContent, everything: bool = False) -> list[str]:
+def letter_lines(content: DeadLetterContent, everything: bool) -> list[str]:
     """Facts, headers and body, of which long ones are cut unless `everything` is wanted.
 
     Bytes that are not UTF-8 are escaped.

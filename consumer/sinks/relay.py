@@ -252,7 +252,6 @@ class BrokerLink:
         broker: Broker,
         config: ConsumerConfig,
         show: Callable[[str, str], object] = lambda *_: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`show` as of LastGood."""
         self.name = str(broker)
@@ -262,7 +261,6 @@ class BrokerLink:
         self._proxy = LastGood(f"proxy to {broker}", target.find_proxy, show)
         self._password = LastGood(f"password at {broker}", target.password.read, show)
         self._context = LastGood(f"TLS files for {broker}", partial(tls_context, files), show)
-        self._clock = clock
         self._resolver = Resolver()
         self._sender: StompSender | None = None
         self._refused_at: float | None = None
@@ -274,18 +272,18 @@ class BrokerLink:
     @property
     def rests(self) -> bool:
         """Whether it failed a short time ago."""
-        return self._clock() - self._failed_at < REST_S
+        return time.monotonic() - self._failed_at < REST_S
 
     def connect(self) -> StompSender:
         """The open connection, or a new one; raises SessionLost."""
-        if self._refused_at and self._clock() - self._refused_at > FORGET_REFUSALS_S:
+        if self._refused_at and time.monotonic() - self._refused_at > FORGET_REFUSALS_S:
             self.close()
         try:
             if self._sender is None:
                 self._sender = StompSender(self._open_session, Deadline.after(CONNECT_S))
                 logger.info("broker %s: connected", self.name, extra={"broker": self.name})
         except SessionLost:
-            self._failed_at = self._clock()
+            self._failed_at = time.monotonic()
             raise
         return self._sender
 
@@ -322,7 +320,7 @@ class BrokerLink:
                 except SendRefused as refusal:
                     settled.add(batch[refusal.position])
                     refused[batch[refusal.position]] = f"{self.name}: {refusal.reason}"
-                    self._refused_at = self._refused_at or self._clock()
+                    self._refused_at = self._refused_at or time.monotonic()
                 except EndedByMessage as loss:
                     settled.add(batch[loss.position])
                     suspects[batch[loss.position]] = loss
@@ -330,7 +328,7 @@ class BrokerLink:
                 waiting = [position for position in waiting if position not in settled]
             self._judge(suspects, pending, refused)
         except SessionLost:
-            self._failed_at = self._clock()
+            self._failed_at = time.monotonic()
             self.close()
             raise
 

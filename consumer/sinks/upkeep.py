@@ -230,7 +230,7 @@ class LetterLog:
     minute, it is logged when the minute is over, unless it has ended.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._by_reason: dict[str, _Letters] = {}
         self._outages: dict[str, _Outage] = {}

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.core.recovery import HintFile
-from sam_pipeline.consumer.core.source import Delays, growing_delays
+from sam_pipeline.consumer.core.source import growing_delays
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
@@ -60,7 +60,6 @@ class SpoolSource:
         config: ConsumerConfig,
         signatures: SignatureCheck,
         full_sources: Mapping[str, str] = MappingProxyType({}),
-        delays: Delays = growing_delays,
     ) -> None:
         """`full_sources`: as in State; a source in it is left alone."""
         self.name = self.broker = str(broker)
@@ -73,7 +72,6 @@ class SpoolSource:
         self._queue = DirectoryQueue(
             broker.path, broker.shared, lambda name, error: self._blocked.update({name: error})
         )
-        self._delays = delays
         self._locked: set[str] = set()
         self._acked: set[str] = set()
         """Locked elements that are acked but could not be removed: they are not delivered again."""
@@ -89,7 +87,7 @@ class SpoolSource:
         config = self._config
         claims = Claims(config.state_directory, config.process_name, str(self._queue.path))
         self._to_unlock = claims.left_behind()
-        delays, retry_at = self._delays(), 0.0
+        delays, retry_at = growing_delays(), 0.0
         try:
             while not stop.is_set():
                 # Reading a spool often loses nothing, so only a lack of room stops it.
@@ -117,7 +115,7 @@ class SpoolSource:
                     continue
                 if self._problem:
                     self._report("")
-                    delays = self._delays()
+                    delays = growing_delays()
                 self._queue.wait_for_change(before, stop, LOOK_S)
         finally:
             self._to_unlock |= self._locked

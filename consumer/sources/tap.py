@@ -55,10 +55,9 @@ class TapInbox(Inbox):
         self,
         wanted: Callable[[Message], bool] = lambda message: True,
         max_messages: int = MAX_MESSAGES,
-        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Messages that are not `wanted` are neither delivered nor counted."""
-        super().__init__(max_messages, max_bytes)
+        super().__init__(max_messages, MAX_BYTES)
         self._wanted = wanted
         self.left_out = 0
         """The number of messages for which there was no room."""
@@ -88,7 +87,6 @@ def passing(
     inbox: TapInbox,
     goes_on: Callable[[], bool],
     patience_s: float,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Delivery]:
     """The messages that pass, while `goes_on()`; it is asked at least every IDLE_S.
 
@@ -98,11 +96,11 @@ def passing(
         SourceUnreachable: no source could be read for as long as the patience lasts.
     """
     with delivering(sources, inbox):
-        reached_at = arrived_at = clock()
+        reached_at = arrived_at = time.monotonic()
         while goes_on():
             batch = inbox.take(_RULE, IDLE_S)
             yield from batch
-            now = clock()
+            now = time.monotonic()
             if inbox.reached:
                 reached_at = now
             if batch or inbox.reached - inbox.exhausted:

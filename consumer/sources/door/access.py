@@ -7,7 +7,7 @@ import sys
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -230,9 +230,7 @@ class Connection(Protocol):
 class Strangers:
     """The strangers at one door. Beyond a limit the oldest one goes, in favour of a newcomer."""
 
-    def __init__(
-        self, door: str, max_connections: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, door: str, max_connections: int) -> None:
         self.reading_bytes = 0
         """The size of the bodies that are being read."""
         self._door = door
@@ -240,7 +238,6 @@ class Strangers:
         self._addresses: dict[Connection, str] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
         """Both in the order of arrival."""
-        self._clock = clock
         self._period_began = -EVERY_S
         self._refusals = 0
 
@@ -276,8 +273,8 @@ class Strangers:
     def log_refusal(self, address: str, problem: HttpProblem | str) -> None:
         """Log a refused request or TLS handshake, unless there were many lately."""
         self.look()
-        if self._clock() >= self._period_began + EVERY_S:
-            self._period_began, self._refusals = self._clock(), 0
+        if time.monotonic() >= self._period_began + EVERY_S:
+            self._period_began, self._refusals = time.monotonic(), 0
         self._refusals += 1
         if self._refusals <= LOGGED:
             text = one_line(str(problem), LONGEST_REFUSAL)
@@ -287,7 +284,7 @@ class Strangers:
 
     def look(self) -> None:
         """Log the number of further refusals when the period is over."""
-        if self._refusals > LOGGED and self._clock() >= self._period_began + EVERY_S:
+        if self._refusals > LOGGED and time.monotonic() >= self._period_began + EVERY_S:
             more = plural(self._refusals - LOGGED, "more refusal")
             text = "door %s: %s within %.0f s"
             logger.warning(text, self._door, more, EVERY_S, extra={"broker": self._door})

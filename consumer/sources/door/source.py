@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from sam_pipeline.consumer.core.inbox import Inbox, MessageOutcome
-from sam_pipeline.consumer.core.source import Delays, growing_delays
+from sam_pipeline.consumer.core.source import growing_delays
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import BACKLOG
 from sam_pipeline.consumer.sources.door.access import Access, DoorSettings, Strangers
@@ -148,19 +148,11 @@ class HttpSource:
 
     answers = True
 
-    def __init__(
-        self,
-        broker: Broker,
-        settings: DoorSettings,
-        state: State,
-        *,
-        delays: Delays = growing_delays,
-    ) -> None:
+    def __init__(self, broker: Broker, settings: DoorSettings, state: State) -> None:
         self.name = self.broker = str(broker)
         self._address = broker
         self._settings = settings
         self._state = state
-        self._delays = delays
         self._problem = "not listening yet"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._intake: Intake | None = None
@@ -224,7 +216,7 @@ class HttpSource:
         """Listen as soon as that is possible, at each address; at none if stopped before."""
         assert self._loop is not None
         tls = self._settings.credentials.tls if self._address.tls else None
-        for delay_s in self._delays():
+        for delay_s in growing_delays():
             try:
                 sockets = self._settings.listeners.sockets_of(self._address)
             except OSError as error:
