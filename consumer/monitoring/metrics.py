@@ -227,7 +227,7 @@ class MetricsPort:
             return None
         self.address = self.address._replace(port=server.server_address[1])
         if self._problem:
-            logger.info("serving metrics on %s", self.address.netloc)
+            logger.info("serving metrics on %s now", self.address.netloc)
         return server
 
 
