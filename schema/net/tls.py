@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import ssl
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -157,7 +158,10 @@ def _with_files(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
         form = "must contain a certificate and its unencrypted key in PEM format"
-        reason = ENCRYPTED if _is_encrypted(key or certificate) else _problem_of(error, form)
+        reason = _problem_of(error, form)
+        with suppress(OSError):
+            if "ENCRYPTED" in (key or certificate).read_text(errors="replace"):
+                reason = ENCRYPTED
         raise ConfigError([f"{certificate}: {reason}"]) from None
     return context
 
@@ -275,13 +279,6 @@ def _objection_to_certificate(error: ssl.SSLCertVerificationError, ca_key: str) 
     if code in NOT_CHECKED:
         return f"its certificate can't be checked: {NOT_CHECKED[code]}"
     return f"its certificate can't be trusted: {objection}"
-
-
-def _is_encrypted(key: Path) -> bool:
-    try:
-        return "ENCRYPTED" in key.read_text(errors="replace")
-    except OSError:
-        return False
 
 
 def _problem_of(error: OSError, expected: str) -> str:

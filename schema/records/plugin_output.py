@@ -17,6 +17,7 @@ from typing import NamedTuple
 _LABEL = r"'(?:[^'\n]|''){1,250}'(?==)"
 _WORD = re.compile(rf"{_LABEL}\S*|\S+")
 _QUOTED = re.compile(_LABEL)
+# A label with a value, or with `U` for an unknown value.
 _ITEM = re.compile(rf"(?:{_LABEL}|[^\s'=]+)=(?:U|[-+]?\.?[0-9])\S*")
 _NUMBER = r"[-+]?(?:[0-9]{1,400}(?:[.,][0-9]{0,400})?|[.,][0-9]{1,400})(?:[eE][-+]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"""({_NUMBER})([^\d;'"=\s]*)(?:;\S*)?""")
@@ -33,11 +34,6 @@ class Measured(NamedTuple):
 def words(text: str) -> list[str]:
     """The text split at blanks, except those in quoted labels."""
     return _WORD.findall(text)
-
-
-def is_item(word: str) -> bool:
-    """Whether the word is a label with a value, or with `U` for an unknown value."""
-    return bool(_ITEM.fullmatch(word))
 
 
 def measured(text: str) -> Iterator[Measured]:
@@ -69,7 +65,7 @@ def split_output(text: str) -> Output:
     details, _, more_items = more.partition("|")
     # Long texts may draw tables with `|`: then some lines have no item.
     lines = [line for line in more_items.split("\n") if line.strip()]
-    if not lines or not all(any(map(is_item, words(line))) for line in lines):
+    if not lines or not all(any(map(_ITEM.fullmatch, words(line))) for line in lines):
         details, more_items = more, ""
     performance_data = " ".join(words(f"{items}\n{more_items}"))
     return Output(summary.strip(), details.strip("\n").rstrip(), performance_data)
