@@ -6,7 +6,6 @@ import select
 import ssl
 from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
