@@ -1,4 +1,4 @@
-"""A reader that no MESSAGE stops: a malformed or large one has a fault, and the next is read."""
+"""STOMP frames: what a strict reader accepts, and what a lenient one keeps of bad or large ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from sam_pipeline.schema.net.stomp.frame import (
     Fault,
     Frame,
     FrameReader,
+    encode,
 )
 
 MAX_BODY = KEPT_BYTES + 1000
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 OURS = b"subscription:0\nack:a-1\nmessage-id:m-1\nmessageClass:metricOutput\nsamMessageId:s-1\n"
 LONG = b"x" * KEPT_BYTES
-RECEIPT = b"RECEIPT\nreceipt-id:9\n\n\0"
+RECEIPT = b"RECEIPT\nreceipt-id:%d\n\n\0"
 GOOD = b"MESSAGE\n" + OURS + b"\ngood\0\n"
 HEADERS = dict(line.split(":") for line in OURS.decode().split())
 
@@ -207,7 +208,7 @@ def test_a_faked_length_does_not_swallow_the_next_messages(length: int, sizes: l
 @pytest.mark.parametrize("command", [b"RECEIPT\nreceipt-id:1", b"CONNECTED\nversion:1.2"])
 @pytest.mark.parametrize("rest", [b"a:\xe9\n\n\0", b"a:" + LONG, b"\n" + b"x" * 80_000])
 def test_a_malformed_frame_confirms_nothing(command: bytes, rest: bytes) -> None:
-    [fault] = frames_of(command + b"\n" + rest, RECEIPT)
+    [fault] = frames_of(command + b"\n" + rest, RECEIPT % 9)
 
     assert isinstance(fault, Fault)
     assert fault.is_last
@@ -253,3 +254,111 @@ def test_a_reader_learns_a_few_forms_of_frames_and_counts_a_few_more() -> None:
         frames_of(b"MESSAGE\nh%d:1\n\n\0" % number * 2 * FRAMES_BEFORE, reader=reader)
 
     assert len(reader._forms) == MOST_FORMS
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+NAMES = TEXT.filter(lambda name: name not in ("", "content-length"))
+COMMANDS = st.sampled_from(["SEND", "MESSAGE", "RECEIPT", "ERROR", "SUBSCRIBE"])
+SMALL_PIECES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+
+
+def strictly(*pieces: bytes, **limits: int) -> list[Frame | Fault]:
+    return frames_of(*pieces, reader=FrameReader(**limits))
+
+
+@given(COMMANDS, st.dictionaries(NAMES, TEXT, max_size=5), st.binary(max_size=50), SMALL_PIECES)
+def test_encoded_frames_are_read_back_from_any_chunks(
+    command: str, headers: dict[str, str], body: bytes, sizes: list[int]
+) -> None:
+    headers = {**headers, "content-length": str(len(body))}
+    data = encode(command, headers, body)
+    frames = strictly(*cut(data + b"\n" + data, sizes))
+    assert frames == [Frame(command, headers, body)] * 2
+
+
+def test_a_header_cannot_inject_another_header_or_frame() -> None:
+    evil = "x\ndestination:/queue/other\r\n\n\0"
+    with pytest.raises(ValueError, match="holds a NUL"):
+        encode("SEND", {"note": evil})
+    data = encode("SEND", {"no:te\n": evil.replace("\0", "")})
+    assert data == b"SEND\nno\\cte\\n:x\\ndestination\\c/queue/other\\r\\n\\n\n\n\0"
+
+
+def test_connect_is_not_escaped_and_refuses_values_that_need_escapes() -> None:
+    assert encode("CONNECT", {"passcode": "a:b\\c"}) == b"CONNECT\npasscode:a:b\\c\n\n\0"
+    for value in ("a\nb", "a\rb", "a\0b"):
+        with pytest.raises(ValueError, match="'passcode'") as caught:
+            encode("CONNECT", {"passcode": value})
+        assert "a" + value[1] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "frames"),
+    [
+        # CONNECTED has no escapes, and the first of repeated headers counts.
+        (b"CONNECTED\nserver:a\\nb:c\n\n\0", [Frame("CONNECTED", {"server": "a\\nb:c"})]),
+        (
+            b"ERROR\ncontent-length:1\ncontent-length:9\na:1\na:2\n\nx\0",
+            [Frame("ERROR", {"content-length": "1", "a": "1"}, b"x")],
+        ),
+        # Heart-beats are skipped, and lines may end with carriage return and line feed.
+        (
+            b"\n\n\r\nMESSAGE\r\na:1\r\n\r\nx\n\ny\0\r\nRECEIPT\r\nreceipt-id:1\r\n\r\n\0\n",
+            [Frame("MESSAGE", {"a": "1"}, b"x\n\ny"), Frame("RECEIPT", {"receipt-id": "1"})],
+        ),
+    ],
+)
+def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
+    assert strictly(*cut(data, [1])) == strictly(data) == frames
+
+
+@pytest.mark.parametrize(
+    ("data", "stem"),
+    [
+        (b"MESSAGE\ncontent-length:2\n\nabc\0", "does not end after its 2 bytes"),
+        (b"MESSAGE\ncontent-length:4\n\nabc\0MESSAGE\n", "does not end after its 4 bytes"),
+        ("MESSAGE\ncontent-length:٣\n\nabc\0".encode(), "content-length '٣'"),
+        (b"MESSAGE\ncontent-length:" + b"9" * 5000 + b"\n\n", "content-length '999"),
+        (b"MESSAGE\ncontent-length:16777217\n\n", "exceeds 16777216 bytes"),
+        (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
+        (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
+        (b"MESSAGE\na:\xff\n\n\0", "not UTF-8"),
+        (b"HTTP/1.1 400 Bad\r\n", r"not a STOMP frame: 'HTTP/1.1 400 Bad\r\n'"),
+        (b"\x16\x03\x03\x00\x02", r"not a STOMP frame: '\x16\x03\x03\x00\x02'"),
+        (b"x" * 100_000, f"not a STOMP frame: '{'x' * 40}'"),
+    ],
+)
+def test_a_malformed_frame_is_the_last_fault_with_a_reason(data: bytes, stem: str) -> None:
+    [fault] = strictly(data, RECEIPT % 1)
+    assert isinstance(fault, Fault)
+    assert fault.is_last
+    assert stem.replace("\\\\", "\\") in fault.problem
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "limits", "problem"),
+    [
+        (b"ERROR\n", b"a:1\n", {"max_head_bytes": 1000}, "headers of ERROR exceed 1000"),
+        (b"ERROR\n\n", b"x", {"max_body_bytes": 1000}, "body of ERROR exceeds 1000"),
+    ],
+)
+def test_a_frame_without_end_is_the_last_fault(
+    begin: bytes, piece: bytes, limits: dict[str, int], problem: str
+) -> None:
+    [fault] = strictly(begin, *[piece] * 1002, **limits)
+    assert isinstance(fault, Fault)
+    assert fault.is_last
+    assert problem in fault.problem
+
+
+def test_a_body_of_exactly_the_limit_is_read() -> None:
+    exact = encode("MESSAGE", {"content-length": "9"}, b"x" * 9)
+    assert len(strictly(exact, max_body_bytes=9)) == 1
+
+
+def test_frames_before_a_fault_and_beyond_the_requested_one_are_kept() -> None:
+    reader = FrameReader()
+    first = next(iter(reader.feed(RECEIPT % 1 + RECEIPT % 2)))
+    *frames, fault = reader.feed(RECEIPT % 3 + b"garbage")
+    assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]
+    assert isinstance(fault, Fault)
