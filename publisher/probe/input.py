@@ -81,7 +81,7 @@ class Intake(NamedTuple):
     fit: Change = lambda record: record
     """Shortens a large record, or raises MessageRefused."""
 
-    def records(self, fields: Record, size: int) -> Iterator[Record]:
+    def records(self, fields: Record, size: int, now: datetime) -> Iterable[Record]:
         """The records of these fields, which were read from `size` bytes.
 
         Those of built-in classes are checked and normalised. Which values other classes allow is
@@ -92,8 +92,8 @@ class Intake(NamedTuple):
         """
         rows = [self.completed(fields)]
         if built_in(self.message_class):
-            rows = normalise(rows[0], self.message_class, {}, self.clock())
-        yield from map(self.fit, rows) if size > LARGE_BYTES else rows
+            rows = normalise(rows[0], self.message_class, {}, now)
+        return map(self.fit, rows) if size > LARGE_BYTES else rows
 
 
 def read_files(
@@ -187,7 +187,7 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]
 
 def read_records(source: InputBlock, intake: Intake) -> Iterator[Record | RefusedRecord]:
     """The records of a block in order: each as it will be sent, or why it is refused."""
-    known = built_in(intake.message_class)
+    known, now = built_in(intake.message_class), intake.clock()
     items = (
         read_json(source.body) if source.is_json else read_wlcg(source.body, message_class=known)
     )
@@ -198,7 +198,7 @@ def read_records(source: InputBlock, intake: Intake) -> Iterator[Record | Refuse
             for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
-            yield from intake.records(item.fields, len(item.raw))
+            yield from intake.records(item.fields, len(item.raw), now)
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)
 

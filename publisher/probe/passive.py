@@ -246,9 +246,10 @@ class PassiveResults(NamedTuple):
                 text = f"check result {number}: {refusal.text}"
                 yield RefusedRecord(file.name, 1, refusal.reason, text)
 
-    def _records(self, result: CheckResult) -> Iterator[Record]:
-        record = record_of_result(result, self.naming, self.intake.clock())
-        return self.intake.records(record, sum(map(len, record.values())))
+    def _records(self, result: CheckResult) -> Iterable[Record]:
+        now = self.intake.clock()
+        record = record_of_result(result, self.naming, now)
+        return self.intake.records(record, sum(map(len, record.values())), now)
 
 
 def _lines(file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Union[InputLine, Pause]]:
