@@ -10,7 +10,6 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 from urllib.parse import quote
 
 from sam_pipeline.publisher.brokers.connection import usable
@@ -18,6 +17,7 @@ from sam_pipeline.publisher.brokers.http import (
     JSON,
     TOPIC,
     CannotTravel,
+    EncodedMessage,
     HttpRequest,
     HttpTransport,
     RefusedByBroker,
@@ -42,14 +42,6 @@ _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 # AMS copies attributes into its own JSON without escapes: these characters break it, and nothing is
 # stored although AMS returns an id.
 _BREAKS_JSON = re.compile(r'["\\\x00-\x1f]')
-
-
-class AmsMessage(NamedTuple):
-    """The JSON text of a message, and its position in the call of `send`."""
-
-    position: int
-    message_id: str
-    text: str
 
 
 class Ams(HttpTransport):
@@ -88,7 +80,7 @@ class Ams(HttpTransport):
         return "confirmed: the topic exists and returned an id"
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        by_topic: dict[str, list[AmsMessage]] = {}
+        by_topic: dict[str, list[EncodedMessage]] = {}
         for position, message in enumerate(messages):
             with rejecting(self._target, position):
                 topic = _topic_of(message)
@@ -105,7 +97,7 @@ class Ams(HttpTransport):
                         raise MessageRejected(self._target, item.position, reason)
 
     def _publish(
-        self, topic: str, batch: Sequence[AmsMessage], deadline: Deadline
+        self, topic: str, batch: Sequence[EncodedMessage], deadline: Deadline
     ) -> Iterator[int]:
         """The positions of the messages that got an id; adds the others to `_refused`."""
         request = _publish_request(self._target.broker, topic, batch)
@@ -144,7 +136,7 @@ def _topic_of(message: Message) -> str:
     return topic
 
 
-def _encoded(position: int, message: Message) -> AmsMessage:
+def _encoded(position: int, message: Message) -> EncodedMessage:
     attributes = travelling_headers(message)
     for name, value in attributes.items():
         if _BREAKS_JSON.search(name + value):
@@ -153,12 +145,10 @@ def _encoded(position: int, message: Message) -> AmsMessage:
             )
     data = base64.b64encode(message.body).decode()
     text = json.dumps({"attributes": attributes, "data": data}, ensure_ascii=False)
-    return AmsMessage(position, message.message_id, text)
+    return EncodedMessage(position, message.message_id, text.encode("utf-8", "replace"))
 
 
-def _publish_request(broker: Broker, topic: str, batch: Sequence[AmsMessage]) -> HttpRequest:
+def _publish_request(broker: Broker, topic: str, batch: Sequence[EncodedMessage]) -> HttpRequest:
     path = quote(broker.path, safe="/%")
-    body = f'{{"messages":[{",".join(item.text for item in batch)}]}}'
-    return HttpRequest(
-        "POST", f"{path}/topics/{topic}:publish", JSON, body.encode("utf-8", "replace")
-    )
+    body = b'{"messages":[%b]}' % b",".join(item.text for item in batch)
+    return HttpRequest("POST", f"{path}/topics/{topic}:publish", JSON, body)

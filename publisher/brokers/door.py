@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sam_pipeline.publisher.brokers.connection import usable
 from sam_pipeline.publisher.brokers.http import (
     MAX_QUOTED,
     NOT_NOW,
+    EncodedMessage,
     HttpAnswer,
     HttpRequest,
     HttpTransport,
@@ -44,14 +45,6 @@ GZIP = 31
 """The format for zlib."""
 
 logger = lazy_logger(__name__)
-
-
-class Line(NamedTuple):
-    """A message as it is sent, and its position in the call of `send`."""
-
-    position: int
-    message_id: str
-    text: bytes
 
 
 class Door(HttpTransport):
@@ -90,7 +83,7 @@ class Door(HttpTransport):
             if reason := self._refused.get(message.message_id):
                 raise MessageRejected(self._target, position, reason)
         lines = (
-            Line(position, message.message_id, _line_of(message))
+            EncodedMessage(position, message.message_id, _line_of(message))
             for position, message in enumerate(messages)
         )
         for batch in chunks(lines, lambda line: len(line.text), MAX_BATCH, MAX_BATCH_BYTES):
@@ -103,7 +96,7 @@ class Door(HttpTransport):
                 failure, self._failure = self._failure, ""
                 raise BrokerUnavailable(self._target, failure)
 
-    def _post(self, batch: Sequence[Line], deadline: Deadline) -> Iterator[int]:
+    def _post(self, batch: Sequence[EncodedMessage], deadline: Deadline) -> Iterator[int]:
         """The positions of the messages that are stored; keeps why others are not."""
         while batch and not self._failure:
             request = _request([line.text for line in batch], compressed=True)
@@ -126,8 +119,8 @@ class Door(HttpTransport):
                 batch = batch[middle:]
 
     def _stored(
-        self, batch: Sequence[Line], answer: HttpAnswer
-    ) -> Generator[int, None, Sequence[Line]]:
+        self, batch: Sequence[EncodedMessage], answer: HttpAnswer
+    ) -> Generator[int, None, Sequence[EncodedMessage]]:
         """Like `_post`, from the lines of the answer; returns the messages to send again now.
 
         These are the ones for which there was no room, and those without an answer. If no other was
@@ -135,7 +128,7 @@ class Door(HttpTransport):
         """
         complete = answer.body.rpartition(b"\n")[0] if answer.cut else answer.body
         outcomes = complete.splitlines()
-        again: list[Line] = []
+        again: list[EncodedMessage] = []
         reason = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
         for line, text in zip(batch, outcomes):
             try:

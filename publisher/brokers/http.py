@@ -276,6 +276,14 @@ def rejecting(broker: object, position: int = 0) -> Iterator[None]:
         raise MessageRejected(broker, position, str(error), for_good) from error
 
 
+class EncodedMessage(NamedTuple):
+    """A message as a part of a request, and its position in the call of `send`."""
+
+    position: int
+    message_id: str
+    text: bytes
+
+
 class HttpTransport(Transport):
     """One HTTP session."""
 

@@ -174,13 +174,7 @@ def add_cell_options(parser: argparse.ArgumentParser) -> None:
 def handle(args: argparse.Namespace) -> int:
     if args.compare:
         return compare(args)
-    selection = LoadSelection(
-        args.scenarios or (MATRIX,),
-        *(args.producers, args.consumers, args.sizes),
-        *(list(dict.fromkeys(args.kinds)), list(dict.fromkeys(args.persistence))),
-        *(args.messages, args.seconds, args.rate),
-    )
-    cells = plan(selection)
+    cells = plan(LoadSelection(*(getattr(args, name) for name in LoadSelection._fields)))
     notes = sys.stderr if args.json else sys.stdout
     if args.dry_run:
         print_lines(*cells, bounds_text(cells))

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
-from typing import Generic, TypeVar
 
 from sam_pipeline.publisher.commands.arguments import (
     add_broker_options,
@@ -131,22 +130,19 @@ def handle(args: argparse.Namespace) -> int:
         return publish_and_report(read, config, args, refused=refused, termination=termination)
 
 
-T = TypeVar("T")
+class ReadAhead(Iterator[Message]):
+    """An iterator that fetches up to `max_items` messages ahead, one with each call of `work`.
 
-
-class ReadAhead(Generic[T], Iterator[T]):
-    """An iterator that fetches up to `max_items` items ahead, one with each call of `work`.
-
-    An error of the source is raised after the items that precede it.
+    An error of the source is raised after the messages that precede it.
     """
 
-    def __init__(self, source: Iterator[T], max_items: int) -> None:
+    def __init__(self, source: Iterator[Message], max_items: int) -> None:
         self._source = source
         self._max_items = max_items
-        self._ahead: deque[T] = deque()
+        self._ahead: deque[Message] = deque()
         self._error: Exception | None = None
 
-    def __next__(self) -> T:
+    def __next__(self) -> Message:
         if self._ahead:
             return self._ahead.popleft()
         if self._error:
@@ -154,7 +150,7 @@ class ReadAhead(Generic[T], Iterator[T]):
         return next(self._source)
 
     def work(self) -> bool:
-        """Fetch an item; return False if there was nothing to do."""
+        """Fetch a message; return False if there was nothing to do."""
         if self._error or len(self._ahead) >= self._max_items:
             return False
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from sam_pipeline.publisher.errors import LoadTestFailed
 from sam_pipeline.publisher.load_test.plan import (
@@ -100,7 +100,10 @@ class CellRun(NamedTuple):
     receiving: Sequence[ReceivingReport]
     ended_by: str
     busy: float
-    problems: Sequence[str]
+
+    @property
+    def reports(self) -> Sequence[Union[SendingReport, ReceivingReport]]:
+        return [*self.sending, *self.receiving]
 
 
 def run_cell(
@@ -144,9 +147,8 @@ def run_cell(
         for worker in workers:
             worker.end()
     sent = list(measuring.reports.values())
-    problems = [problem for report in (*sent, *received) for problem in report.problems]
     busy = measuring.busy()
-    return CellRun(cell, number, started_at, bin_s, sent, received, ended_by, busy, problems)
+    return CellRun(cell, number, started_at, bin_s, sent, received, ended_by, busy)
 
 
 class _Measuring:

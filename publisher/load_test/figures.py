@@ -78,7 +78,7 @@ def document_of(run: CellRun, route: LoadRoute) -> Document:
         **_counts(account, run),
         "processor": _processor(run, sent_per_s),
         "series": _series(run, lags),
-        "problems": list(run.problems),
+        "problems": [one for report in run.reports for one in report.problems],
     }
 
 
@@ -109,9 +109,7 @@ def _counts(account: Account, run: CellRun) -> Document:
 
 def _processor(run: CellRun, sent_per_s: float) -> Document:
     """How much of the processors the tool took, and the limit."""
-    times = [(report.processor_s, report.wall_s) for report in run.sending]
-    times += [(report.processor_s, report.wall_s) for report in run.receiving]
-    shares = [processor_s / wall_s for processor_s, wall_s in times if wall_s]
+    shares = [report.processor_s / report.wall_s for report in run.reports if report.wall_s]
     busiest = max(shares, default=0.0)
     if run.cell.rate and sent_per_s >= run.cell.rate * REACHED:
         limit = RATE

@@ -161,16 +161,14 @@ def _summary(run: LoadRun, is_named: bool) -> str:
     machine = first["machine"]
     by_tool = sum(one["processor"]["limited_by"] == TOOL for one in run.documents)
     shares = [one["processor"]["tool"] for one in run.documents]
-    delivered = sum(one["delivered"] for one in run.documents)
-    lost, late = (sum(one[name] for one in run.documents) for name in ("lost", "late"))
-    duplicates = sum(one["duplicates"] for one in run.documents)
+    names = ("delivered", "lost", "late", "duplicates")
+    totals = (f"{grouped(sum(one[name] for one in run.documents))} {name}" for name in names)
     facts = {
         "Broker": f"{first['server']} at {first['broker']}",
         "Measured": f"{first['started_at']} to {last['started_at']}, {len(run.documents)} cells",
         "Machine": f"{machine['processors']} processors, {machine['memory_mb'] / 1000:.0f} GB,"
         f" {machine['system']}, Python {machine['python']}",
-        "Messages": f"{grouped(delivered)} delivered, {grouped(lost)} lost, {grouped(late)} late,"
-        f" {grouped(duplicates)} duplicates",
+        "Messages": ", ".join(totals),
         "The tool": f"took {100 * sum(shares) / len(shares):.0f} % of the processors of its"
         f" machine, and limited {by_tool} of {len(run.documents)} cells",
     }

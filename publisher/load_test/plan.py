@@ -92,9 +92,9 @@ class LoadCell(NamedTuple):
 
 
 class LoadSelection(NamedTuple):
-    """What the options select; an empty `kinds` or `persistence` means that of the scenario."""
+    """What the options select, by their names; nothing selected means the default."""
 
-    scenarios: Sequence[str] = (MATRIX,)
+    scenarios: Optional[Sequence[str]] = None
     producers: Sequence[int] = PRODUCERS
     consumers: Sequence[int] = CONSUMERS
     sizes: Sequence[int] = SIZES
@@ -130,9 +130,9 @@ def plan(selection: LoadSelection) -> list[LoadCell]:
             seconds=selection.seconds or cell.seconds,
             rate=selection.rate or cell.rate,
         )
-        for kind in selection.kinds or (TOPIC,)
-        for persistent in selection.persistence or (True,)
-        for name in selection.scenarios
+        for kind in dict.fromkeys(selection.kinds or [TOPIC])
+        for persistent in dict.fromkeys(selection.persistence or [True])
+        for name in selection.scenarios or [MATRIX]
         for cell in (matrix if name == MATRIX else [SCENARIOS[name]])
     ]
     first = cells[0]

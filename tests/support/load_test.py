@@ -46,5 +46,5 @@ def figures(
         wall_s=2.0,
         processor_s=0.1,
     )
-    run = CellRun(cell, 1, 0.0, 0.5, [sending], [receiving], ended_by, busy, [])
+    run = CellRun(cell, 1, 0.0, 0.5, [sending], [receiving], ended_by, busy)
     return document_of(run, ROUTE)
