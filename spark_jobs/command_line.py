@@ -150,7 +150,7 @@ def requested_or_due(args: argparse.Namespace, today: date) -> Period | None:
 
 
 def requested_period(args: argparse.Namespace, today: date | None = None) -> Period:
-    """The period on the command line; the current month ends today.
+    """The period on the command line; the current month and the current year end today.
 
     Raises:
         ReportUsage: no period, several, one that ends before it starts, or one in the future.
@@ -164,6 +164,9 @@ def requested_period(args: argparse.Namespace, today: date | None = None) -> Per
     elif given == {"month"}:
         month = month_of(args.month)
         period = Period(month.first, max(month.first, min(month.last, today)))
+    elif given == {"year"}:
+        last = date(args.year.year, 12, 31)
+        period = Period(args.year, max(args.year, min(last, today)))
     else:
         raise ReportUsage(_expected(args))
     if (newest := max(period.first, period.last)) > today:
@@ -175,12 +178,17 @@ def requested_period(args: argparse.Namespace, today: date | None = None) -> Per
 
 def _given(args: argparse.Namespace) -> set[str]:
     """The period options on the command line; a command need not have all of them."""
-    names = ("day", "first", "last", "month")
+    names = ("day", "first", "last", "month", "year")
     return {name for name in names if getattr(args, name, None) is not None}
 
 
 def _expected(args: argparse.Namespace) -> str:
-    ways = ["--day D", "--from D [--to D]", "--month M", *(["--due"] if "due" in args else [])]
+    ways = [
+        "--day D",
+        "--from D [--to D]",
+        "--month M",
+        *(f"--{name}" for name in ("year", "due") if name in args),
+    ]
     return f"expected one of {', '.join(ways)}"
 
 

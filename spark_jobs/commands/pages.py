@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
+from datetime import date
 from pathlib import Path
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.command_line import add_published_options, requested_period
-from sam_pipeline.spark_jobs.pages.tree import write_pages
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.pages.tree import write_pages, write_years
 from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.config import open_database
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.roles import READER
@@ -22,6 +26,7 @@ examples:
   sam-report pages --month 2026-11 --out report/                    then open report/index.html
   sam-report pages --from 365d --to yesterday --out report/         the last twelve months
   sam-report pages --month 2026-11 --site SITE-A --out report/      only the page of SITE-A
+  sam-report pages --year 2026 --out report/    one page for each report: REPORT/2026.html
 """
 
 
@@ -31,21 +36,40 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
     )
     add_published_options(command)
+    command.add_argument(
+        "--year",
+        type=year_argument,
+        metavar="YEAR",
+        help="instead of months: a page of this year for each report, to print",
+    )
     command.set_defaults(handler=run_pages)
 
 
+def year_argument(text: str) -> date:
+    """The argparse `type` of a year: its first day."""
+    if not re.fullmatch("[12][0-9]{3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a year (expected YYYY)")
+    return date(int(text), 1, 1)
+
+
 def run_pages(args: argparse.Namespace) -> int:
-    """Write the pages, and print the path of the start page, or of the pages of one site."""
+    """Write the pages, and print the path of the start page, or of the pages of one site.
+
+    Raises:
+        ReportUsage: see requested_period; or --year with --site.
+    """
+
+    def archive() -> Store | None:
+        return load_archive(args).open()
+
     period = requested_period(args)
+    if args.year is not None and args.site is not None:
+        raise ReportUsage("--year does not go with --site: its pages show all sites")
     with reading_at_once(open_database(args, READER)) as connection:
-        written = write_pages(
-            connection,
-            args.report,
-            period,
-            args.out,
-            args.site,
-            lambda: load_archive(args).open(),
-        )
+        if args.year is not None:
+            written = write_years(connection, args.report, period, args.out, archive)
+        else:
+            written = write_pages(connection, args.report, period, args.out, args.site, archive)
     index = args.out / "index.html"
     if args.json:
         print_json({"index": str(index) if args.site is None else None, "pages": written})

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from sam_pipeline.spark_jobs.pages.lines import LineChart, line_chart
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.verdict import MET, Verdict, totals_of, verdict, worst_first
-from sam_pipeline.spark_jobs.pages.writer import site_page
+from sam_pipeline.spark_jobs.pages.writer import site_page, year_page
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.rules.seconds import short
@@ -72,10 +73,14 @@ class ReportRow:
     chart: LineChart | None
     newest: MonthOfReport
     earlier: Sequence[MonthOfReport]
+    years: Mapping[str, str]
 
 
-def start_view(months: Iterable[Month]) -> dict[str, Any]:
-    """The values of the start page, from all months with pages, ordered by report and month."""
+def start_view(months: Iterable[Month], out: Path) -> dict[str, Any]:
+    """The values of the start page, from all months with pages, ordered by report and month.
+
+    It has links to the pages of years that are in the directory `out`.
+    """
     of_report = {name: list(group) for name, group in groupby(months, _report)}
     all_months = {month.period.first for group in of_report.values() for month in group}
     columns = sorted(all_months)[-_MAX_COLUMNS:]
@@ -90,7 +95,9 @@ def start_view(months: Iterable[Month]) -> dict[str, Any]:
         counts = f"{vo}up when {dict(in_words(profile))['Up when']}"
         chart = line_chart(columns, cells, profile.targets.availability)
         drawn = chart if chart.is_worth_drawing else None
-        rows.append(ReportRow(name, counts, cells, drawn, newest, earlier[::-1]))
+        years = {f"{first:%Y}": year_page(name, first) for first in sorted(summaries)}
+        written = {year: path for year, path in years.items() if (out / path).exists()}
+        rows.append(ReportRow(name, counts, cells, drawn, newest, earlier[::-1], written))
     return {"columns": columns, "reports": rows}
 
 

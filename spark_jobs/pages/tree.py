@@ -1,6 +1,7 @@
 """`sam-report pages`: offline HTML pages from stored figures, without external sources.
 
     index.html                       every report and month
+    REPORT/2026.html                 sites and groups by month (--year)
     REPORT/2026-11/index.html        sites by day
     REPORT/2026-11/SITE.html#DAY     a site, with the explanation of each day
     REPORT/2026-11/groups/TYPE.html  federations, regions, VOs
@@ -63,7 +64,9 @@ from sam_pipeline.spark_jobs.pages.writer import (
     PageFiles,
     month_path,
     site_page,
+    year_page,
 )
+from sam_pipeline.spark_jobs.pages.year import year_view
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.months import (
@@ -150,7 +153,34 @@ def write_pages(
             if not files.keep(month.path, inputs):
                 _write_month(connection, month, files, archive)
                 files.record(month.path, inputs)
-    files.write(INDEX, "start.html", view=start_view(months))
+    files.write(INDEX, "start.html", view=start_view(months, out))
+    return [INDEX, *(path for path in files.digests if path != INDEX)]
+
+
+def write_years(
+    connection: Connection,
+    report: str | None,
+    period: Period,
+    out: Path,
+    archive: OpenArchive = no_archive,
+) -> list[str]:
+    """Write the page of a year for each report with figures in it, and the start page.
+
+    Args:
+        period: the year, until today at most.
+    Returns:
+        The paths of the pages, the start page first.
+    Raises:
+        CannotMakeFile, CannotWriteFile: see output_file.
+        ReportUsage: no report was ever run under that name.
+    """
+    files = PageFiles(out)
+    for name in published_reports(connection, report, period):
+        view = year_view(connection, name, period, files, archive)
+        files.write(year_page(name, period.first), "year.html", view=view)
+    published = published_months(connection)
+    recorded = {key: pages for key in published if (pages := files.recorded(month_path(*key)))}
+    files.write(INDEX, "start.html", view=start_view(_months(connection, set(), recorded), out))
     return [INDEX, *(path for path in files.digests if path != INDEX)]
 
 

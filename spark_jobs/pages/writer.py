@@ -159,6 +159,11 @@ def month_path(report: str, month: date) -> str:
     return f"{slug(report, str.lower)}/{month:%Y-%m}"
 
 
+def year_page(report: str, day: date) -> str:
+    """The page of a report's year, next to the directories of its months."""
+    return f"{slug(report, str.lower)}/{day:%Y}.html"
+
+
 def site_page(site: str) -> str:
     """The page of a site, next to the index of the month."""
     return f"{slug(site, str.upper)}.html"
