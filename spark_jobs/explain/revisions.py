@@ -171,22 +171,30 @@ class _Changes:
         """
         announced: dict[str, None] = {}
         days: dict[str, set[date]] = {}
+        at: dict[str, list[str]] = {}
         sites = [names[0]] if level == SITE else sorted(self._sites_of.get(names, ()))
-        of_sites = [(site, row) for site in sites for row in self._of.get((SITE, (site,)), ())]
-        for site, row in of_sites:
-            changed = self._announcements(row.old_run_id, row.run_id)
-            texts = announcement_texts(changed, site)
-            for reason in row.reason.split(", "):
-                if reason in texts:
-                    announced |= dict.fromkeys(texts[reason])
-                else:
-                    at = reason if level == SITE else f"{reason} at {site}"
-                    days.setdefault(at, set()).add(as_day(row.day))
+        for site in sites:
+            for row in self._of.get((SITE, (site,)), ()):
+                changed = self._announcements(row.old_run_id, row.run_id)
+                texts = announcement_texts(changed, site)
+                for reason in row.reason.split(", "):
+                    if reason in texts:
+                        announced |= dict.fromkeys(texts[reason])
+                    else:
+                        days.setdefault(reason, set()).add(as_day(row.day))
+                        at.setdefault(reason, []).append(site)
         for row in self._of.get((level, names), ()) if level == GROUP else ():
             moved = weights_moved(row.old, row.new)
-            for weight in moved or row.reason.split(", ") * (not of_sites):
+            for weight in moved or row.reason.split(", ") * (not sites):
                 days.setdefault(weight, set()).add(as_day(row.day))
-        because = [*announced, *(f"{text}, {in_ranges(sorted(on))}" for text, on in days.items())]
+        because = [*announced]
+        for reason, on in days.items():
+            where = (
+                f" at {', '.join(dict.fromkeys(at[reason]))}"
+                if level == GROUP and reason in at
+                else ""
+            )
+            because.append(f"{reason}{where}, {in_ranges(sorted(on))}")
         if left_out := len(because[_MAX_NAMED:]):
             because[_MAX_NAMED:] = [f"and {plural(left_out, 'other reason')}"]
         return because
