@@ -217,7 +217,7 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
             period = f"from {format_time(one.begins)} to {format_time(one.ends)}"
             places.append(f"in the database (of results, those measured {period}; --since)")
         else:
-            places.append("(no database is configured)")
+            places.append("no database is configured")
         yield f"  never seen {', '.join(places)}"
     if one.stored and one.stored.not_searched:
         yield f"  not searched: {', '.join(one.stored.not_searched)}"

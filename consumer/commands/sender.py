@@ -89,9 +89,8 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print_json(documents)
     else:
-        print_lines(*_table(documents))
-        if not documents:
-            logger.info("no records were received since %s", format_time(args.since))
+        empty = [f"no records were received since {format_time(args.since)}"]
+        print_lines(*_table(documents) if documents else empty)
     return OK
 
 

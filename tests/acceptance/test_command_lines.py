@@ -167,6 +167,30 @@ def test_quiet_commands_print_nothing_on_success(tmp_path: Path) -> None:
     assert workplace.succeed("sam-db", "-q", "prune", "--keep-audit", "1d", "--dry-run").out
 
 
+EMPTY = {
+    "sam-publish spool list": "no messages in the spool",
+    "sam-consume dead-letter list": "no dead letters",
+    "sam-consume sender list": "no records were received since ",
+    "sam-consume subscription list": "no subscriptions: ",
+    "sam-consume token list": "no tokens: ",
+    "sam-db partition list": "no partitions; SQLite stores all days in one table",
+    "sam-db downtime list": "no downtimes",
+    "sam-db audit list": "no operations",
+    "sam-report now": "no results, and no expected instances",
+    "sam-report exclusion list": "no exclusions",
+    "sam-report seal list": "no sealed months",
+}
+
+
+def test_an_empty_list_says_so(tmp_path: Path) -> None:
+    workplace = embedded(tmp_path)
+
+    answers = {command: workplace.succeed(*command.split()) for command in EMPTY}
+
+    for command, answer in answers.items():
+        assert EMPTY[command] in answer.out.partition("\n")[0], str(answer)
+
+
 WRONG = (
     "sam-publish result --metric=m --status=OK --host=h --flavour=CE --broker=",
     "sam-publish send --header=destination=/queue/x",

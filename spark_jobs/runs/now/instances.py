@@ -191,7 +191,9 @@ def sites_lines(sites: Sequence[SiteNow], profiles: Sequence[Profile]) -> list[s
         ]
         for site in sites
     ]
-    table = command.text_table(["site", *_SEVERITY, "silent"], rows)
+    table = ["no results, and no expected instances"]
+    if rows:
+        table = command.text_table(["site", *_SEVERITY, "silent"], rows)
     return table if profiles else [*table, "", _NO_PROFILE]
 
 
