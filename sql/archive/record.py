@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -23,6 +24,8 @@ _RECORD = text(
     " archived_at = excluded.archived_at, verified_at = excluded.verified_at"
 )
 _DAMAGED = text("UPDATE archived_day SET verified_at = NULL WHERE day = :day")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -129,11 +132,11 @@ def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
 
 
 @contextmanager
-def archive_lock(engine: Engine, warn: Callable[[str], None]) -> Iterator[None]:
+def archive_lock(engine: Engine) -> Iterator[None]:
     """Keep other archivers of this database waiting during the block."""
 
     def waiting(_: str, by: str) -> None:
-        warn(f"another archiver is at work{by}: waiting for it to end")
+        logger.warning("another archiver is at work%s: waiting for it to end", by)
 
     locks = {"archive": "sam archive"}
     with one_at_a_time(engine, locks, "sam-db archive", "archive.lock", waiting):

@@ -180,7 +180,7 @@ def find_problems(engine: Engine) -> list[Problem]:
             user, database = connection.execute(_SESSION).one()
             statement = f"ALTER ROLE {user} IN DATABASE {database} SET search_path = {SCHEMA};"
             problems.append(Problem(f"the user's schema is {foreign}, not {SCHEMA}", statement))
-            return prefixed(name_of(engine), problems)
+            return prefixed(engine, problems)
     schema = require_compatible(engine)
     with reading(engine) as connection:
         problems += setting_problems(connection)
@@ -189,7 +189,7 @@ def find_problems(engine: Engine) -> list[Problem]:
                 problems += access_problems(connection)
             try:
                 with connection.begin_nested():
-                    problems += schema_problems(connection)
+                    problems += [*schema_problems(connection)]
             except DATABASE_ERRORS as error:
                 if kind_of(error) is Kind.RETRY:
                     raise
@@ -200,28 +200,25 @@ def find_problems(engine: Engine) -> list[Problem]:
     for view in class_views(engine):
         if view.problem and view.name not in views_of_schema:
             problems.append(Problem(f"class {view.name}: {view.problem}"))
-    return prefixed(name_of(engine), problems)
+    return prefixed(engine, problems)
 
 
-def schema_problems(connection: Connection) -> list[Problem]:
+def schema_problems(connection: Connection) -> Iterator[Problem]:
     """Where the objects of the schema differ from those of the `.sql` files."""
     ours = wanted_objects(connection)
-    problems: list[Problem] = []
     for difference in differences(present_objects(connection), ours):
         if difference.kind in IN_TABLES and difference.wanted:
-            problems.append(Problem(f"{difference} (expected: {difference.wanted})"))
+            yield Problem(f"{difference} (expected: {difference.wanted})")
         else:
             is_repairable = difference.kind not in ("table", *IN_TABLES)
-            problems.append(Problem(str(difference), REPAIR_COMMAND if is_repairable else None))
+            yield Problem(str(difference), REPAIR_COMMAND if is_repairable else None)
     if connection.dialect.name == "postgresql":
         owner, replaces_superuser, objects = misplaced_objects(connection, ours)
         if objects:
             others = ", ".join(sorted({other for *_, other in objects}))
             reason = ": functions run with the rights of their owner" if replaces_superuser else ""
             belong = "1 object belongs" if len(objects) == 1 else f"{len(objects)} objects belong"
-            problem = f"{belong} to {others}, not to {owner}{reason}"
-            problems.append(Problem(problem, REPAIR_COMMAND))
-    return problems
+            yield Problem(f"{belong} to {others}, not to {owner}{reason}", REPAIR_COMMAND)
 
 
 def loader_problems(engine: Engine) -> list[Problem]:
@@ -239,11 +236,11 @@ def loader_problems(engine: Engine) -> list[Problem]:
             for name in connection.execute(_WITHOUT_INSERT, {"names": names}).scalars():
                 statement = f"GRANT INSERT ON {name} TO {LOADER};"
                 problems.append(Problem(f"this user lacks INSERT on {name}", statement))
-    return prefixed(name_of(engine), problems)
+    return prefixed(engine, problems)
 
 
-def prefixed(database: str, problems: Iterable[Problem]) -> list[Problem]:
-    return [Problem(f"{database}: {text}", repair) for text, repair in problems]
+def prefixed(engine: Engine, problems: Iterable[Problem]) -> list[Problem]:
+    return [Problem(f"{name_of(engine)}: {text}", repair) for text, repair in problems]
 
 
 def setting_problems(connection: Connection) -> Iterator[Problem]:

@@ -136,7 +136,7 @@ def repair(engine: Engine) -> Repair:
             with _attempt(connection, f"table {table.name}"):
                 if number := settle(connection, table):
                     done.append(f"{table.view}: {number} other statements hold")
-        return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
+        return Repair(done, prefixed(engine, schema_problems(connection)))
 
 
 @contextmanager

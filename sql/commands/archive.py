@@ -137,7 +137,7 @@ def run_write(args: argparse.Namespace) -> int:
     config, store = require_store(args)
     engine = open_database(args, ARCHIVER)
     documents = []
-    with archive_lock(engine, logger.warning):
+    with archive_lock(engine):
         change_no = number_changes(engine)
         with reading(engine) as connection:
             changes = read_changes(connection)
@@ -181,7 +181,7 @@ def run_verify(args: argparse.Namespace) -> int:
     _, store = require_store(args)
     engine = open_database(args, ARCHIVER)
     bad, results = 0, []
-    with archive_lock(engine, logger.warning):
+    with archive_lock(engine):
         manifests = [*newest_of(store, _chosen(store, period)).values()]
         if args.due:
             verified = verified_versions(engine)
@@ -267,7 +267,7 @@ def run_restore(args: argparse.Namespace) -> int:
 
 def run_clean(args: argparse.Namespace) -> int:
     _, store = require_store(args)
-    with archive_lock(open_database(args, ARCHIVER), logger.warning):
+    with archive_lock(open_database(args, ARCHIVER)):
         deleted = clean(store)
     if args.json:
         print_json({"archive": store.url, "deleted": deleted})

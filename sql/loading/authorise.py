@@ -246,18 +246,17 @@ class RecentRecords:
     The main loop adds to it; the thread that reads the files again asks it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._began = clock()
+        self._began = time.monotonic()
         self._periods: tuple[Counter[Question], Counter[Question]] = Counter(), Counter()
 
     def add(self, batch: Batch) -> None:
         """Remember some of the records that are to be stored."""
         with self._lock:
-            if (passed_s := self._clock() - self._began) >= PERIOD_S:
+            if (passed_s := time.monotonic() - self._began) >= PERIOD_S:
                 before = self._periods[1] if passed_s < 2 * PERIOD_S else Counter[Question]()
-                self._periods, self._began = (before, Counter()), self._clock()
+                self._periods, self._began = (before, Counter()), time.monotonic()
             present = self._periods[1]
             for part in batch.by_view.values():
                 step = len(part.rows) // OF_A_CLASS + 1

@@ -185,11 +185,6 @@ def as_gzip(reply: Reply) -> Reply:
     return reply._replace(body=gzip.compress(reply.body), headers=headers)
 
 
-def truncated_gzip(reply: Reply) -> Reply:
-    packed = as_gzip(reply)
-    return packed._replace(body=packed.body[:-20])
-
-
 def bomb(reply: Reply) -> Reply:
     """A small answer that becomes 100 MB."""
     return as_gzip(reply._replace(body=b"<results>" + b" " * 100_000_000))

@@ -234,12 +234,9 @@ def collapsed(failures: Iterable[RecordFailure]) -> list[RecordFailure]:
 
 def letters_of(connection: Connection, failures: Iterable[RecordFailure]) -> tuple[int, ...]:
     """The ids of the stored letters of failures, whichever call has stored them."""
-    ids = []
-    for failure in failures:
-        letter = _Letter.of(failure, 0)
-        key = {name: letter.values[name] for name in _KEY}
-        ids.append(connection.execute(_ID, key).scalar_one())
-    return tuple(ids)
+    letters = (_Letter.of(failure, 0) for failure in failures)
+    keys = (dict(zip(_KEY, letter.key, strict=True)) for letter in letters)
+    return tuple(connection.execute(_ID, key).scalar_one() for key in keys)
 
 
 def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:

@@ -556,7 +556,7 @@ def test_a_file_is_never_overwritten(store: Store) -> None:
 
 
 def test_of_two_archivers_one_waits(engine: Engine, local: LocalStore, sam_db: SamDb) -> None:
-    with archive_lock(engine, lambda line: None):
+    with archive_lock(engine):
         process = subprocess.Popen(
             [sys.executable, "-m", "sam_pipeline.sql", "archive", "write", "--day", str(DAY)],
             cwd=ROOT,
