@@ -127,7 +127,7 @@ def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
         elif not changes.is_in(archived[day]):
             reasons[day] = f"has changed since version {version}"
         elif day not in verified or verified[day][0] != version:
-            reasons[day] = f"version {version} was not verified, or found to be damaged"
+            reasons[day] = f"version {version} was not verified, or is damaged"
     return reasons
 
 

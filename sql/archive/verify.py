@@ -104,7 +104,7 @@ def problem_with_database(
         digest += digest_of_results(key, pack(second, status))
         rows += len(part)
     if (rows, f"{digest % 2**64:016x}") != (manifest.rows, manifest.digests.get(RESULTS)):
-        return f"differs from the database, which has {rows} results: the archive {manifest.rows}"
+        return f"differs from the database, which has {rows} results, not {manifest.rows}"
     return None
 
 
@@ -123,7 +123,7 @@ def _read(store: Store, file: DataFile) -> tuple[pa.Table | None, list[str]]:
     if content.size != file.size_bytes:
         problems.append(f"has {content.size} bytes, the manifest says {file.size_bytes}")
     if hashlib.sha256(content).hexdigest() != file.sha256:
-        problems.append("its SHA-256 is not that of the manifest")
+        problems.append("its SHA-256 differs from the manifest")
     try:
         rows = pq.read_table(pa.BufferReader(content), partitioning=None)
     except (pa.ArrowInvalid, OSError) as error:

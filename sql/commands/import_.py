@@ -396,7 +396,7 @@ def run_records(args: argparse.Namespace) -> int:
         except BaseException:
             if not args.dry_run:
                 done = f"{plural(job.totals.records, 'record')} imported"
-                advice = "the same command resumes there (a pipe starts over)"
+                advice = "the same command continues from there (a pipe starts over)"
                 print_lines(f"sam-db: interrupted: {done}; {advice}", file=sys.stderr)
             raise
         job.end()

@@ -167,7 +167,7 @@ class FeedClient:
                 wanted = content_types[0]
                 raise BadInput(
                     f"{url}: answered with {one_line(declared, MAX_QUOTED)} instead of {wanted}:"
-                    f" perhaps the page of an error; {UNCHANGED}"
+                    f" perhaps an error page; {UNCHANGED}"
                 )
             with path.open("wb") as file:
                 for data in response.raw.stream(CHUNK_BYTES, decode_content=True):
@@ -208,7 +208,7 @@ class FeedClient:
             except (requests.ConnectionError, requests.Timeout):
                 raise
             except ValueError as error:  # the library parses the location as well
-                problem = f"redirects to no valid URL: {one_line(str(error), MAX_QUOTED)}"
+                problem = f"redirects to an invalid URL: {one_line(str(error), MAX_QUOTED)}"
                 raise BadInput(f"{url}: {problem}; {UNCHANGED}") from None
             if not is_same_server:
                 where = one_line(target, MAX_QUOTED)

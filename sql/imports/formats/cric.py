@@ -177,9 +177,7 @@ def _objects(paths: Iterable[Path]) -> Iterator[tuple[str, Named]]:
 
 def _refuse_error(path: Path, name: str, value: Any) -> None:
     if name == "error" and isinstance(value, str):
-        raise BadInput(
-            f"{path}: the answer of CRIC is an error: {value[:200]}; nothing was changed"
-        )
+        raise BadInput(f"{path}: CRIC answered with an error: {value[:200]}; nothing was changed")
 
 
 def _texts(value: Any, *keys: str) -> dict[str, str]:

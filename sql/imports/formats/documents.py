@@ -60,7 +60,7 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         problem = f"line {error.lineno}: not valid JSON: {error.msg.lower().removesuffix(' at')}"
         if contents.lstrip().startswith(b"<"):
-            problem = "is HTML or XML, not JSON: it is another document, or the error of a server"
+            problem = "is HTML or XML, not JSON: it is another document, or an error page"
         elif not error.doc[error.pos :].strip() or error.msg.startswith("Unterminated string"):
             problem = f"line {error.lineno}: the file ends here: truncated; fetch it again"
     except (ValueError, RecursionError) as error:
@@ -288,7 +288,7 @@ class _Document:
         text = f": {one_line(self._text)}" if self._text.strip() else ""
         return BadInput(
             f"{self._where}: begins with <{self._other[:40]}>, not <{self._root}>: it is another"
-            f" document, or the error of a server{text}; nothing was changed"
+            f" document, or an error of the server{text}; nothing was changed"
         )
 
     def _refused(self, error: Exception) -> BadInput:
@@ -296,7 +296,7 @@ class _Document:
             line = self._expat.CurrentLineNumber
             problem = "has a document type (DTD), which could define entities; no feed needs one"
             if str(getattr(error, "name", "")).lower() == "html":
-                problem = "is HTML: it is another document, or the error of a server"
+                problem = "is HTML: it is another document, or an error page"
         elif isinstance(error, ParseError):
             offset = self._expat.ErrorByteIndex - (self._fed - len(self._tail))
             line, bad = error.position[0], self._tail[offset : offset + 1]

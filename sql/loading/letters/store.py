@@ -381,7 +381,7 @@ def edit_dead_letter(
         EditRefused: the letter is not open or a summary, nothing would change, or the identity.
     """
     if IDENTITY in (headers or {}):
-        text = f"dead letter {dead_letter_id}: {IDENTITY} can't be set: it names who edits"
+        text = f"dead letter {dead_letter_id}: {IDENTITY} can't be set: it names the editor"
         raise EditRefused(text)
     with writing(engine) as connection:
         locked = lock_dead_letters(connection, [dead_letter_id])

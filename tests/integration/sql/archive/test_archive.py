@@ -171,7 +171,7 @@ def test_a_day_agrees_with_the_database_until_a_result_is_hidden(
     assert difference() is None
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM metric_result WHERE message_id LIKE 'm-2026-11-20-1'"))
-    assert "which has 9 results: the archive 12" in str(difference())
+    assert "which has 9 results, not 12" in str(difference())
     with writing(engine) as connection:
         [(identity,)] = connection.execute(text("SELECT database_id FROM database_identity"))
         connection.execute(text("UPDATE database_identity SET database_id = 'another'"))
@@ -302,7 +302,7 @@ def test_prune_keeps_days_that_are_not_archived_or_not_verified(
     details = "SELECT count(*) FROM metricOutput WHERE detailsData IS NOT NULL"
     assert query(engine, details) == [(27,)]
     sam_db.document("archive", "write", "--from", str(BEFORE), "--to", str(DAY))
-    unverified = "version 1 was not verified, or found to be damaged"
+    unverified = "version 1 was not verified, or is damaged"
     assert kept_back() == [(str(BEFORE), unverified), (str(DAY), unverified)]
     sam_db.document("archive", "verify")
     load(engine, LATE)
@@ -314,7 +314,7 @@ def test_prune_keeps_days_that_are_not_archived_or_not_verified(
     assert horizon(engine) == DAY
     assert len(stored(engine)["metricOutput"]) == 3 + 13 + 12
     sam_db.document("archive", "write", "--day", str(DAY))
-    assert kept_back() == [(str(DAY), "version 2 was not verified, or found to be damaged")]
+    assert kept_back() == [(str(DAY), "version 2 was not verified, or is damaged")]
     sam_db.document("archive", "verify")
     assert kept_back() == []
     assert horizon(engine) == DAY + timedelta(days=1)
@@ -461,7 +461,7 @@ def test_a_manifest_that_lies_is_found(engine: Engine, local: LocalStore) -> Non
     for lie, problem in (
         (with_file(rows=11), "has 12 rows, the manifest says 11"),
         (with_file(size_bytes=1), "bytes, the manifest says 1"),
-        (with_file(sha256="0" * 64), "SHA-256 is not that of the manifest"),
+        (with_file(sha256="0" * 64), "SHA-256 differs from the manifest"),
         (with_file(statuses={**results.statuses, "OK": 4}), "statuses"),
         *(
             (replace(true, digests={**true.digests, name: "0" * 16}), f"digest of {name} is")

@@ -139,7 +139,7 @@ def page_without_meta(reply: feed_server.Reply) -> feed_server.Reply:
 HALVES: Mapping[str, Sequence[Fault | None]] = {
     "a page that fails after others": [None, None, *[feed_server.status(500)] * 5],
     "the end of a page is missing": [None, feed_server.truncated_without_length],
-    "a page is the page of an error": [None, None, None, feed_server.page_of_an_error],
+    "a page is an error page": [None, None, None, feed_server.page_of_an_error],
     "a page without meta": [None, page_without_meta],
     "the last document is truncated": [None] * 4 + [feed_server.truncated_without_length],
 }
@@ -365,7 +365,7 @@ def damaged_gzip(reply: feed_server.Reply) -> feed_server.Reply:
         (damaged_gzip, BadInput, "not valid gzip"),
         (feed_server.bomb, BadInput, r"more than 1000000 bytes \(max_bytes\)"),
         (feed_server.redirect("http://localhost/x.xml"), ConfigError, "another server"),
-        (feed_server.redirect("http://[::1"), BadInput, "no valid URL"),
+        (feed_server.redirect("http://[::1"), BadInput, "an invalid URL"),
     ],
 )
 def test_what_another_attempt_would_not_change_ends_at_once(

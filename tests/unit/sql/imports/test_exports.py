@@ -454,7 +454,7 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
             "line 2: begins with <error>.*no such method",
         ),
         ("<error>Unsupported parameter: certification</error>", "server: Unsupported parameter"),
-        ("<html>\n<p>Sorry</p></html>", "line 1: begins with <html>, .* the error of a server;"),
+        ("<html>\n<p>Sorry</p></html>", "line 1: begins with <html>, .* an error of the server;"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
 }
