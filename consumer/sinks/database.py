@@ -48,7 +48,7 @@ from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
-from sam_pipeline.sql.loading.letters.quota import LetterQuota, LettersFull
+from sam_pipeline.sql.loading.letters.quota import LetterBudget, LetterQuota, LettersFull
 from sam_pipeline.sql.loading.load import Audit, Loader, Loading
 
 WATCH_EVERY_S = 30.0
@@ -99,7 +99,11 @@ class DatabaseSinks:
             Catalogue(engine),
             config.limits(),
             Authority(policy, timedelta(days=config.signature_age_days)) if policy else None,
-            LetterQuota(config.dead_letters_per_hour, config.dead_letter_bytes_per_hour, policy),
+            LetterQuota(
+                config.dead_letters_per_hour,
+                config.dead_letter_bytes_per_hour,
+                LetterBudget(policy),
+            ),
             self._recent,
         )
         subscriptions = config.network_subscriptions

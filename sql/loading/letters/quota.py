@@ -165,24 +165,25 @@ def sender_of(message: Message, source: str) -> Sender:
     return Sender(source, next(filter(None, map(message.headers.get, USER_HEADERS)), ""))
 
 
+@dataclass
+class _Used:
+    """The number and the bytes of the letters stored in an hour, by source and user."""
+
+    hour: datetime = datetime.min
+    by_source: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+
+@dataclass
 class LetterQuota:
     """The limits, and what the committed transactions of this process have used of them.
 
-    A publisher of the `policy` may have a limit of its own on the number of letters.
+    A publisher of the policy may have a limit of its own on the number of letters.
     """
 
-    def __init__(
-        self,
-        letters_per_hour: int,
-        bytes_per_hour: int,
-        policy: Policy | None = None,
-        budget: LetterBudget | None = None,
-    ) -> None:
-        self.letters_per_hour = letters_per_hour
-        self.bytes_per_hour = bytes_per_hour
-        self.policy = policy
-        self.budget = budget or LetterBudget(policy)
-        self.used = _Used(datetime.min)
+    letters_per_hour: int
+    bytes_per_hour: int
+    budget: LetterBudget = field(default_factory=LetterBudget)
+    used: _Used = field(default_factory=_Used)
 
     def begin(self, now: datetime, source_of: Callable[[Message], str]) -> Ration:
         """The ration of one transaction at `now`; `source_of` names the source of a message."""
@@ -190,14 +191,6 @@ class LetterQuota:
         used = deepcopy(self.used) if self.used.hour == hour else _Used(hour)
         budget = replace(self.budget, kept=Counter(self.budget.kept))
         return Ration(self, source_of, used, budget)
-
-
-@dataclass
-class _Used:
-    """The number and the bytes of the letters stored in an hour, by source and user."""
-
-    hour: datetime
-    by_source: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -277,7 +270,7 @@ class Ration:
         return self.budget.owner_of(identity_of(message), *sender)
 
     def _publisher(self, message: Message) -> PublisherRule | None:
-        policy = self.quota.policy
+        policy = self.budget.policy
         return policy.publisher_of(identity_of(message)) if policy else None
 
     def _used_by(self, sender: Sender) -> list[int]:

@@ -14,7 +14,7 @@ from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.quota import LetterQuota
+from sam_pipeline.sql.loading.letters.quota import LetterBudget, LetterQuota
 from sam_pipeline.sql.loading.load import Loader
 
 
@@ -31,7 +31,7 @@ def sink_into(
         engine,
         Catalogue(engine),
         authority=Authority(policy) if policy else None,
-        quota=LetterQuota(letters_per_hour, 20_000_000, policy),
+        quota=LetterQuota(letters_per_hour, 20_000_000, LetterBudget(policy)),
     )
     attempts = Attempts(directory / "attempts")
     return DatabaseSink(loader, "site-a", state or State(), attempts, clock=clock)

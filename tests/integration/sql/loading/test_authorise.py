@@ -309,7 +309,7 @@ def test_a_publisher_may_have_a_limit_of_its_own_on_dead_letters(engine: Engine)
         for at in range(10)
     ]
 
-    load_now(engine, policy, *bad, quota=LetterQuota(5, 10**6, policy))
+    load_now(engine, policy, *bad, quota=LetterQuota(5, 10**6, LetterBudget(policy)))
 
     counts = "SELECT reason, count(*) FROM dead_letter GROUP BY reason ORDER BY reason"
     assert query(engine, counts) == [("bad-status", 3 + 5), ("flood", 2)]
@@ -323,7 +323,9 @@ def foreign(identity: str, count: int = 10) -> list[Message]:
 def test_what_the_policy_refuses_is_kept_whatever_the_limits_of_an_hour(engine: Engine) -> None:
     policy = policy_of()
 
-    loaded = load_now(engine, policy, *foreign(ALICE), quota=LetterQuota(5, 10**6, policy))
+    loaded = load_now(
+        engine, policy, *foreign(ALICE), quota=LetterQuota(5, 10**6, LetterBudget(policy))
+    )
 
     assert loaded.dead_letters == {NOT_AUTHORISED: 10}
 
@@ -335,7 +337,7 @@ def test_a_listed_publisher_beyond_its_budget_is_left_alone_and_a_stranger_only_
     policy = policy_of(rule("alice"))
     one = LETTER_BYTES + 900
     budget = LetterBudget(policy, owner_bytes=3 * one, all_bytes=100 * one, clock=lambda: clock[0])
-    clock, quota = [0.0], LetterQuota(0, 10**6, policy, budget)
+    clock, quota = [0.0], LetterQuota(0, 10**6, budget)
     mine, strange = foreign(ALICE), foreign(MALLORY)
 
     with pytest.raises(LettersFull) as full:
