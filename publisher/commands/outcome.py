@@ -162,8 +162,20 @@ class Report:
 
     def add(self, publication: Publication) -> None:
         """Add the next messages."""
-        for copy, of_copy in (("", publication), *publication.copies):
-            self._add(of_copy, copy)
+        for copy, part in (("", publication), *publication.copies):
+            previous, place = None, ""
+            for message, address in part.receipts:
+                if address is not previous:  # nearly all of them are the same
+                    previous, place = address, str(address)
+                self._add_message(message, "published", place, copy)
+            for message in part.spooled:
+                self._add_message(message, "spooled", self._spools[copy], copy)
+            self.spooled[copy] += len(part.spooled)
+            for message, address, reason, _ in part.rejections:
+                rejected = {"message_id": message.message_id, "broker": str(address)}
+                self.rejected.append({**rejected, "reason": reason, "copy": copy or None})
+            for failure in part.failures:
+                self._unavailable.setdefault((failure.broker, copy), failure.reason)
 
     def add_losses(self, error: NoBrokerTookIt) -> None:
         """Add the next messages, some of which are lost."""
@@ -221,21 +233,6 @@ class Report:
             "drained": self.drained,
             "elapsed_s": round(self.elapsed_s, 3),
         }
-
-    def _add(self, publication: Publication, copy: str) -> None:
-        previous, place = None, ""
-        for message, address in publication.receipts:
-            if address is not previous:  # nearly all of them are the same
-                previous, place = address, str(address)
-            self._add_message(message, "published", place, copy)
-        for message in publication.spooled:
-            self._add_message(message, "spooled", self._spools[copy], copy)
-        self.spooled[copy] += len(publication.spooled)
-        for message, address, reason, _ in publication.rejections:
-            rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
-            self.rejected.append({**rejected, "copy": copy or None})
-        for failure in publication.failures:
-            self._unavailable.setdefault((failure.broker, copy), failure.reason)
 
     def _add_message(self, message: Message, outcome: str, place: str, copy: str) -> None:
         self.totals[copy] += 1
