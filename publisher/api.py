@@ -90,7 +90,7 @@ class Publisher:
     def __init__(self, config: PublisherConfig | None = None, **settings: Any) -> None:
         """The settings are those of PublisherConfig; they override file and environment.
 
-        A list is accepted for a tuple, and a string for a path; or for a list, with commas.
+        A list may stand for a tuple, a string for a path, and a string with commas for a list.
 
         Raises:
             ConfigError: the configuration is bad.
@@ -204,7 +204,7 @@ class Publisher:
     def _deliver(self, deadline: Deadline, *, partly: bool = False) -> None:
         """Deliver everything, or `partly` the complete messages.
 
-        An interrupt leaves all of them waiting: to send one twice, with one id, is harmless.
+        An interrupt leaves all of them waiting: sending one again, with the same id, is harmless.
         """
         if not partly:
             self._waiting.pack()

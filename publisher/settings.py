@@ -1,4 +1,4 @@
-"""The section `[publisher]` of sam.toml, its tables, and each broker with what applies there."""
+"""The section `[publisher]` of sam.toml, its tables, and the settings that apply to each broker."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class PublisherConfig(MessageKeys, SectionKeys):
         return self.replace(brokers=tuple(urls), broker=tables)
 
     def target_of(self, broker: Broker, table: Optional[BrokerTable] = None) -> Target:
-        """A broker as these settings apply there."""
+        """The broker with the settings that apply to it."""
         destinations = table.destinations.items() if table else ()
         more = {
             "destinations": {name.lower(): destination for name, destination in destinations},

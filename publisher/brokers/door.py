@@ -97,7 +97,7 @@ class Door(HttpTransport):
                 raise BrokerUnavailable(self._target, failure)
 
     def _post(self, batch: Sequence[EncodedMessage], deadline: Deadline) -> Iterator[int]:
-        """The positions of the messages that are stored; keeps why others are not."""
+        """The positions of the messages that are stored; records why others are not."""
         while batch and not self._failure:
             request = _request([line.text for line in batch], compressed=True)
             self._session.meanwhile = self.meanwhile
@@ -123,8 +123,8 @@ class Door(HttpTransport):
     ) -> Generator[int, None, Sequence[EncodedMessage]]:
         """Like `_post`, from the lines of the answer; returns the messages to send again now.
 
-        These are the ones for which there was no room, and those without an answer. If no other was
-        stored or refused, the door is unavailable: sending them again would lead nowhere.
+        These are the messages for which there was no room or no answer. If no other was stored or
+        refused, the door is unavailable: sending them again would not help.
         """
         complete = answer.body.rpartition(b"\n")[0] if answer.cut else answer.body
         outcomes = complete.splitlines()

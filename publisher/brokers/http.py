@@ -33,7 +33,7 @@ MAX_QUOTED = 300
 HIDDEN = "***"
 JSON = {"Content-Type": "application/json"}
 PROBLEM = "application/problem+json"
-"""An answer of this type is by an HTTP door, never by a proxy."""
+"""An answer of this type is from an HTTP door, never by a proxy."""
 
 NOT_NOW = {401, 407, 408, 429}
 """Client errors that any request would get."""
@@ -66,7 +66,7 @@ class HttpAnswer(NamedTuple):
     """Why the end of the body is missing."""
 
     def __str__(self) -> str:
-        """The status, the broker's message, and when it wants to be asked again, in one line."""
+        """The status, the broker's message and when to try again, in one line."""
         text = f"{self.status} {one_line(self.reason, MAX_QUOTED)}".strip()
         if self.message:
             text += f": {self.message}"
@@ -235,9 +235,9 @@ def _reason_of(error: Exception, channel: Channel) -> str:
 
 
 def _was_closed(channel: Channel) -> bool:
-    """Whether the peer closed an idle connection, or sent bytes that answer nothing.
+    """Whether the peer closed an idle connection, or sent bytes without a request.
 
-    A TLS session ticket may arrive at any time; it counts as nothing.
+    A TLS session ticket may arrive at any time; it is ignored.
     """
     try:
         channel.socket.recv(1)
@@ -285,7 +285,7 @@ class EncodedMessage(NamedTuple):
 
 
 class HttpTransport(Transport):
-    """One HTTP session."""
+    """A transport over one HTTP session."""
 
     def __init__(self, target: Target, deadline: Deadline) -> None:
         self._target = target

@@ -35,7 +35,7 @@ Outcome = tuple[int, Optional[MessageRejected]]
 
 
 def nothing_else() -> bool:
-    """For a transport whose owner has no other work: there is nothing to do."""
+    """The `meanwhile` of a transport whose owner has no other work."""
     return False
 
 

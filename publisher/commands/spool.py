@@ -163,7 +163,7 @@ def chosen_config(args: argparse.Namespace) -> PublisherConfig:
 
 
 def chosen_configs(args: argparse.Namespace) -> list[PublisherConfig]:
-    """That of the section and those of its copies, or with --copy that of the copy."""
+    """Those with a spool: of the section and its copies, or with --copy of that copy alone."""
     config = chosen_config(args)
     configs = [one for one in (config, *config.copies) if one.spool]
     if not configs:

@@ -48,14 +48,14 @@ GO, STOP, EMPTY, END = "go", "stop", "empty", "end"
 PROGRESS_S = 0.1
 JOIN_S = 5.0
 TICK_S = 0.002
-"""How often a producer with a rate looks whether a message is due."""
+"""How often a producer with a rate checks whether a message is due."""
 READS_PER_TURN = 4
 """How often a connection is read before the others get their turn."""
 READ_BYTES = RECEIVE_BYTES * 4
 SLOW_BYTES, SLOW_TLS_BYTES = 4096, 16384
 """A slow consumer reads in small pieces; over TLS no piece of a record may remain unread."""
 SLOW_TICK_S = 0.01
-"""How often it looks whether it may read again."""
+"""How often it checks whether it may read again."""
 EMPTY_QUIET_S = 1.0
 """A queue counts as empty when nothing has arrived for this long."""
 
@@ -91,7 +91,7 @@ class Worker:
             self.pipe.send(request)
 
     def end(self) -> None:
-        """Close the pipe, which ends the process, and wait for that."""
+        """Close the pipe, which ends the process, and wait for its end."""
         self.pipe.close()
         self._process.join(JOIN_S)
         if self._process.is_alive():

@@ -101,7 +101,7 @@ def read_files(
 ) -> Iterator[Found]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
-    Files may be gzipped. Of a file that is damaged, the records before the damage are read. With
+    Files may be gzipped. In a damaged file, the records before the damage are read. With
     `patience`, a Pause follows the records of a pipe that should wait no longer for more.
 
     Raises:

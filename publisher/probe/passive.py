@@ -182,7 +182,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
-"""Of NRDP; its results are in memory at once."""
+"""The limit on a document of NRDP, whose results are in memory at once."""
 
 
 class PassiveResults(NamedTuple):
@@ -206,7 +206,7 @@ class PassiveResults(NamedTuple):
                     yield RefusedRecord(name, line.number, refusal.reason, refusal.text)
 
     def of_input(self, file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Found]:
-        """The records of a file or pipe in any of the forms, which its first character shows.
+        """The records of a file or pipe in any form; its first character identifies it.
 
         At the end, `is_cut` returns whether there may be more that was not read.
         """

@@ -101,7 +101,7 @@ def run_plugin(
 
 
 def record_of(run: PluginRun, name: str) -> tuple[Record, list[str]]:
-    """The keys of the record that the run determines, and what to warn of.
+    """The keys of the record that follow from the run, and warnings.
 
     If the plugin wrote nothing to standard output, its standard error is the text.
     """

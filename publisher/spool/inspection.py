@@ -48,7 +48,7 @@ class SpoolState(NamedTuple):
     quarantined: int
     quarantined_bytes: int
     dropped: int
-    """Since it exists; they made room for others."""
+    """The number of messages ever dropped to make room for others."""
 
     @property
     def fill(self) -> float:
@@ -71,7 +71,7 @@ class Losses(NamedTuple):
 
 
 def losses(state: Optional[Path]) -> Losses:
-    """What this account has lost on this host, as far as that could be written."""
+    """The losses of this account on this host, as far as they could be recorded."""
     counts = list(counted_losses(state))
     last = max((last for _, last in counts), default=0)
     return Losses(
@@ -81,7 +81,7 @@ def losses(state: Optional[Path]) -> Losses:
 
 
 def spool_states(config: PublisherConfig) -> Iterator[SpoolState]:
-    """The spool of the section, then those of its copies; none of those that are off.
+    """The spool of the section, then those of its copies; spools that are off are skipped.
 
     Raises:
         SpoolError: one can't be read, or only a part of it.
