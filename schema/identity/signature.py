@@ -142,7 +142,7 @@ def arrived(message: Message, policy: Policy, now: datetime, max_age: timedelta)
     """A signed message with the identity of its key; with a refused signature, marked as refused.
 
     If the policy only observes, a refused signature counts as none: the message keeps its identity.
-    A message that was marked before is not what was signed, and is not loaded.
+    A message that was marked before differs from the signed one, and is not loaded.
     """
     if REFUSED in message.headers:
         return Arrival(message)

@@ -88,7 +88,7 @@ class InputFile:
     """Reads a file from start to end; `damage` is the reason if it stopped before the end.
 
     A gzip may have several members. It is recognised by its first bytes, also from a pipe. With
-    `patience`, `read` returns what a pipe has brought when it pauses; then `paused` is true.
+    `patience`, `read` returns the bytes before a pause of a pipe; then `paused` is true.
 
     Raises:
         UnreadableInput: the file can't be opened; `read` also raises it.

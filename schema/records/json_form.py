@@ -40,8 +40,8 @@ def read_json(
     """The records of a body; `line` is the number of the object, from 1.
 
     Numbers and booleans become text, keys with null are omitted. A body that is not JSON, or nested
-    deeper than MAX_DEPTH, is one bad record; so is a record with a nested value, but
-    `nested_as_text` turns lists into JSON text. `renames` maps foreign keys in lower case to ours.
+    deeper than MAX_DEPTH, is one bad record. A nested value makes its record bad, but with
+    `nested_as_text` a list becomes JSON text. `renames` maps foreign keys in lower case to ours.
 
     Raises:
         MessageRefused: more than `max_records`, or too many values for as many records.

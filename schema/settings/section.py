@@ -200,7 +200,7 @@ def examine_file(settings: type[T], file: Path) -> Findings[T]:
 def _read(
     settings: type[Settings], content: Mapping[str, Any], table: TomlTable, problems: list[str]
 ) -> dict[str, Any]:
-    """The values of a table by attribute, of the right type; what is wrong with the others."""
+    """The values of the right type in a table, by attribute; adds the problems of the others."""
     if not content:  # saves 1 % of publishing a result
         return {}
     keys = {key.name: key for key in settings.KEYS.values()}

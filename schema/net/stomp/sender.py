@@ -26,7 +26,7 @@ RABBITMQ = "RabbitMQ/"
 MISSING = r"not.?found|no such|unknown (exchange|destination)"
 FORBIDDEN = r"not authorized|access.?refused|denied|permission"
 OTHER_USER = r"user_id property set to"
-"""How RabbitMQ says that it knows us by another name than the one we sent."""
+"""The text of RabbitMQ if it knows us by another name than the one we sent."""
 _REFUSAL = (
     rf"{MISSING}|{FORBIDDEN}|too (large|big|long)|maximum .*(length|size)"
     r"|inequivalent|precondition|invalid|illegal"

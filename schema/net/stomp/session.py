@@ -55,10 +55,10 @@ class StompSession:
         receive_bytes: int = RECEIVE_BYTES,
         arrived: Optional[Arrived] = None,
     ) -> None:
-        """`feed` cuts what arrives into frames, by default that of a FrameReader.
+        """`feed` cuts the incoming bytes into frames; by default it is that of a FrameReader.
 
-        `arrived` gets what was read at once, and the messages and faults in it, instead of
-        `message`.
+        `arrived` gets the bytes of each read, and the messages and faults in them; `message` then
+        returns none.
         """
         self._channel = channel
 
