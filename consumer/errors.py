@@ -61,7 +61,7 @@ class SinkAway(ConsumerError):
 
 
 class SourcesFull(ConsumerError):
-    """Messages that must not be acked, because there is no room for their dead letters."""
+    """Messages that must not be acked, for lack of room for their dead letters."""
 
     def __init__(
         self, cause: SamError, sources: Collection[str], messages: Collection[int]

@@ -16,7 +16,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
         " refused, and nothing sent; `load-test`: the broker lost messages",
         command.NO_INPUT: "an input file is missing; `spool`: no such element",
-        command.UNAVAILABLE: "not stored: no broker took it, and there is no spool; or the clock"
+        command.UNAVAILABLE: "not stored: no broker took it, and no spool is configured; or the clock"
         " was never set",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",

@@ -161,7 +161,7 @@ class NoSuchDeadLetter(SqlError):
     exit_code = command.NO_INPUT
 
     def __init__(self, dead_letter_id: int) -> None:
-        super().__init__(f"there is no dead letter {dead_letter_id}")
+        super().__init__(f"no dead letter {dead_letter_id}")
         self.dead_letter_id = dead_letter_id
 
 

@@ -215,7 +215,7 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
         places = [f"in {path}" for path in spools]
         if one.stored:
             period = f"from {format_time(one.begins)} to {format_time(one.ends)}"
-            places.append(f"in the database (of results, those measured {period}; --since)")
+            places.append(f"in the database (results {period}; --since searches older ones)")
         else:
             places.append("no database is configured")
         yield f"  never seen {', '.join(places)}"

@@ -64,7 +64,7 @@ class TapInbox(Inbox):
         self.reached: set[Session] = set()
         """The sessions that deliver at present."""
         self.exhausted: set[Session] = set()
-        """Those of them that have delivered everything and will deliver no more."""
+        """The sessions that have delivered everything and will deliver no more."""
 
     def has_room_for(self, broker: str) -> bool:
         return True

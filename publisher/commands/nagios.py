@@ -56,7 +56,7 @@ The exit code is that of monitoring plugins:
   0 OK        nothing waits in the spool for too long
   1 WARNING   a value reaches its --warning threshold
   2 CRITICAL  a value reaches its --critical threshold, or nothing can be written into the spool
-  3 UNKNOWN   the spool or the configuration can't be read, or there is no spool
+  3 UNKNOWN   the spool or the configuration can't be read, or no spool is configured
 """
 
 

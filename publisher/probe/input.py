@@ -84,7 +84,7 @@ class Intake(NamedTuple):
     def records(self, fields: Record, size: int, now: datetime) -> Iterable[Record]:
         """The records of these fields, which were read from `size` bytes.
 
-        Those of built-in classes are checked and normalised. Which values other classes allow is
+        Records of built-in classes are checked and normalised. Which values other classes allow is
         known only to the database.
 
         Raises:

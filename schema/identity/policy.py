@@ -346,7 +346,7 @@ class RateLimits:
         return max(-left, 0.0) / limit * MINUTE_S
 
     def admit(self, client: str, limit: int, now_s: float) -> float:
-        """Count a request of a client that may make `limit` of them per minute; 0 is no limit.
+        """Count a request of a client that may make `limit` of them per minute; 0 means unlimited.
 
         Returns 0, or the seconds until the client may make the request, which is not counted then.
         """

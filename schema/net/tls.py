@@ -38,7 +38,7 @@ UNKNOWN_CA = {2, 18, 19, 20, 21}
 OUT_OF_USE = {9: "is not valid yet", 10: "has expired", 23: "is revoked"}
 ANOTHER_HOST = {62, 64}
 NOT_CHECKED = {
-    3: "there is no revocation list (crl_file) of its authority",
+    3: "its authority has no revocation list (crl_file)",
     11: f"{REVOCATION_LIST} is not valid yet",
     12: f"{REVOCATION_LIST} has expired",
 }

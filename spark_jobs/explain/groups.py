@@ -35,7 +35,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
 )
 
-# A formula has the numbers of so many members; of more, it has their sums.
+# A formula has the numbers of up to this many members; of more, it has their sums.
 _MAX_TERMS = 6
 
 

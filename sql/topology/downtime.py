@@ -102,7 +102,7 @@ def cancel(
         for downtime_id in ids:
             rows = [row for row in stored if row["downtimeId"] == downtime_id]
             if not rows:
-                raise NoSuchDowntime(f"there is no downtime {downtime_id}; nothing was changed")
+                raise NoSuchDowntime(f"no downtime {downtime_id}; nothing was changed")
             for row in rows:
                 start, old_end = row["startTime"], row["endTime"]
                 if start >= old_end:

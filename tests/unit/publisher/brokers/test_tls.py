@@ -138,7 +138,7 @@ UNCHECKED: dict[str, Callable[[TlsFiles], Path]] = {
     "has expired": lambda files: files.revocation_list(end=NOW - DAY),
     "is not valid yet": lambda files: files.revocation_list(begin=NOW + DAY),
     "no revocation list": lambda files: TlsFiles(new_directory(files, "b")).revocation_list(),
-    "there is no revocation list": lambda files: new_directory(files, "empty"),
+    "its authority has no revocation list": lambda files: new_directory(files, "empty"),
     "contains no revocation list": lambda files: files.file("crl", b"# to come\n"),
 }
 
