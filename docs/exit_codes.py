@@ -16,8 +16,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
         " refused, and nothing sent; `load-test`: the broker lost messages",
         command.NO_INPUT: "an input file is missing; `spool`: no such element",
-        command.UNAVAILABLE: "not stored: no broker took it, and no spool is configured; or the clock"
-        " was never set",
+        command.UNAVAILABLE: "not stored: no broker took it, and no spool is configured; or the"
+        " clock was never set",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
         command.IO_ERROR: "not stored: no broker took it, and the spool is full; or published, but"

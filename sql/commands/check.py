@@ -28,7 +28,7 @@ examples:
   sam-db check --json
 
 Each problem is printed with the command that solves it: `sam-db upgrade`, `sam-db repair`,
-`sam-db sql --roles | psql`, or a statement for psql or sqlite3. Only an altered table, and a setting
+`sam-db sql --roles | psql`, or a statement for psql or sqlite3. Only altered tables, and settings
 on the server's command line, must be corrected by hand. Exit 78 if there is a problem. Objects and
 grants are compared if the schema has this program's version. A note counts the downtimes that are
 not over and apply to no endpoint of the topology: perhaps their sites or flavours have other names.
