@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from operator import methodcaller
 
 from sqlalchemy import Connection, Engine, text
 
@@ -92,10 +93,7 @@ class Partitions:
         try:
             for at in range(0, len(missing), MAX_DAYS):
                 part = missing[at : at + MAX_DAYS]
-                load_transaction(
-                    self._engine,
-                    lambda connection: connection.execute(_MAKE, {"days": part}),  # noqa: B023
-                )
+                load_transaction(self._engine, methodcaller("execute", _MAKE, {"days": part}))
                 self._known |= frozenset(part)
         except SqlError:
             self._known = frozenset()

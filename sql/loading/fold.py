@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, bindparam, text
 
 from sam_pipeline.sql.database.engine import load_transaction, reading, writing
+from sam_pipeline.sql.loading.letters.dead_letter import time_of
 
 MAX_RESULTS = 10_000
 """The results of one fold on SQLite, where other writers wait for its end."""
@@ -166,11 +167,6 @@ def survey(engine: Engine, until: datetime, gaps: Sequence[tuple[float, float]])
     def stored(moment: datetime) -> object:
         return moment.timestamp() if is_sqlite else moment
 
-    def read_time(value: object) -> datetime:
-        if isinstance(value, datetime):
-            return value.astimezone(UTC)
-        return datetime.fromtimestamp(float(str(value)), UTC)
-
     conditions = [_GAP.format(since=since, tolerated=tolerated) for since, tolerated in gaps]
     query = text(_SILENT.format(gaps=" ".join(conditions)))
     times = {"until": stored(until), "forgotten": stored(until - FORGOTTEN_AFTER)}
@@ -187,7 +183,7 @@ def survey(engine: Engine, until: datetime, gaps: Sequence[tuple[float, float]])
         rows += part
         for site, measured_at in newest:
             if site in sites and measured_at is not None:
-                moment = read_time(measured_at)
+                moment = time_of(measured_at)
                 sites[site] = max(sites[site] or moment, moment)
     rows = sorted(rows, key=lambda row: row.measured_at, reverse=True)[:MAX_NAMED]
     with reading(engine) as connection:
@@ -195,6 +191,6 @@ def survey(engine: Engine, until: datetime, gaps: Sequence[tuple[float, float]])
         found = connection.execute(_NAMES, {"numbers": numbers})
         names = {row.status_id: ProbeName(*row[1:]) for row in found}
     probes = [
-        SilentProbe(names[row.status_id], read_time(row.measured_at), row.limit_s) for row in rows
+        SilentProbe(names[row.status_id], time_of(row.measured_at), row.limit_s) for row in rows
     ]
     return Survey(count, probes, sites)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -238,15 +239,15 @@ def _replay_portion(
             ]
         *pieces, last = too_large.pieces
     failures: list[RecordFailure] = []
+
+    def insert_piece(piece: Batch, connection: Connection) -> Sequence[RecordFailure]:
+        contents = lock_dead_letters(connection, ids, skip_locked)
+        is_open = bool(contents) and contents[0].letter.state == OPEN
+        return insert_batch(connection, piece).failures if is_open else ()
+
     for piece in pieces:
-
-        def insert_piece(connection: Connection, piece: Batch = piece) -> Sequence[RecordFailure]:
-            contents = lock_dead_letters(connection, ids, skip_locked)
-            is_open = bool(contents) and contents[0].letter.state == OPEN
-            return insert_batch(connection, piece).failures if is_open else ()
-
         loader.catalogue.partitions.make(piece.days)
-        failures += load_transaction(loader.engine, insert_piece)
+        failures += load_transaction(loader.engine, partial(insert_piece, piece))
     rest = (last, failures)
     return load_transaction(loader.engine, action)
 
