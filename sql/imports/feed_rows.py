@@ -218,9 +218,20 @@ def taken(rows: FeedRows, rules: FeedRules, answered: Collection[str] = ()) -> F
             facts that the filter needs; nothing was changed.
     """
     _refuse_left_out(rows, rules)
-    _refuse_unfilterable(rows, rules, answered)
-    names = {name.lower(): new for name, new in {**DEFAULT_FLAVOURS, **rules.flavours}.items()}
     listed = rows.sites or {}
+    if rules.facts and rows.sites is None:
+        raise BadInput(
+            f"the filter ({', '.join(rules.facts)}) needs the list of sites of the feed: import"
+            " its groups as well; nothing was changed"
+        )
+    for name in rules.facts:
+        is_stated = any(getattr(facts, name) is not None for facts in listed.values())
+        if listed and name not in answered and not is_stated:
+            raise BadInput(
+                f"the filter {name} can't be applied: the list of sites does not state it;"
+                " nothing was changed"
+            )
+    names = {name.lower(): new for name, new in {**DEFAULT_FLAVOURS, **rules.flavours}.items()}
     filtered: dict[str, set[str]] = defaultdict(set)
 
     def accepted(rows_of_a_kind: Iterable[Row]) -> Iterator[Row]:
@@ -266,22 +277,6 @@ def _refuse_left_out(rows: FeedRows, rules: FeedRules) -> None:
         *([f"… and {more} more"] if more > 0 else []),
         f"nothing was changed: {advice}",
     )
-
-
-def _refuse_unfilterable(rows: FeedRows, wanted: FeedRules, answered: Collection[str]) -> None:
-    """Raise BadInput if a condition could only exclude every site, for lack of facts."""
-    if wanted.facts and rows.sites is None:
-        raise BadInput(
-            f"the filter ({', '.join(wanted.facts)}) needs the list of sites of the feed: import"
-            " its groups as well; nothing was changed"
-        )
-    for name in wanted.facts:
-        listed = (rows.sites or {}).values()
-        if listed and name not in answered and all(getattr(f, name) is None for f in listed):
-            raise BadInput(
-                f"the filter {name} can't be applied: the list of sites does not state it;"
-                " nothing was changed"
-            )
 
 
 def _best_endpoints(rows: Iterable[Row]) -> list[Row]:

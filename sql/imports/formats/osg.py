@@ -102,7 +102,7 @@ def endpoints(group: Element) -> Iterator[Mapping[str, str]]:
             yield {
                 "siteName": text_of(group, "GroupName"),
                 "hostName": text_of(resource, "FQDN"),
-                "serviceFlavour": _flavour(text_of(service, "Name")),
+                "serviceFlavour": FLAVOURS.get(name := text_of(service, "Name"), name),
                 "serviceURI": text_of(service, "Details/uri_override")
                 or text_of(service, "Details/endpoint"),
                 "production": "Y" if _in_production(group) else "N",
@@ -191,7 +191,7 @@ def _downtime_rows(
             "downtimeId": fields["ID"],
             "siteName": site,
             "hostName": host,
-            "serviceFlavour": _flavour(service),
+            "serviceFlavour": FLAVOURS.get(service, service),
             "startTime": osg_time(fields.get("StartTime", "")),
             "endTime": osg_time(fields.get("EndTime", "")),
             "classification": fields.get("Class", "").upper(),
@@ -199,10 +199,6 @@ def _downtime_rows(
             "description": description,
             ANNOUNCED_AT: entered_at(fields.get("CreatedTime", ""), osg_time),
         }
-
-
-def _flavour(service: str) -> str:
-    return FLAVOURS.get(service, service)
 
 
 def osg_time(text: str) -> str:
