@@ -138,9 +138,8 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
         MessageRefused: no consumer could receive messages at the destination of the options.
         ConfigError: all problems at once.
     """
-    message_class, destination = (
-        getattr(args, option, None) for option in ("message_class", "destination")
-    )
+    message_class = getattr(args, "message_class", None)
+    destination = getattr(args, "destination", None)
     for name in (destination, message_class and default_destination(message_class)):
         if name is not None:
             require_destination(name)

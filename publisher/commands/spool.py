@@ -208,7 +208,7 @@ def show_elements(args: argparse.Namespace) -> int:
     """Print the elements with these names or message ids, in the order of the arguments."""
     chosen = _find(chosen_queue(args)[0], args.ids)
     if args.json:
-        documents = [_facts(element) | _content(element) for element in chosen]
+        documents = [_facts(element) | _content(element.message) for element in chosen]
         print_json(documents if len(documents) > 1 else documents[0])
     else:
         for index, element in enumerate(chosen):
@@ -463,15 +463,13 @@ def _refusals(element: Element, config: PublisherConfig) -> dict[str, str]:
     return refusals_of(element.message, config) if element.message else {}
 
 
-def _content(element: Element) -> dict[str, Any]:
+def _content(message: Optional[Message]) -> dict[str, Any]:
     """Headers and body of an element; a body that is not UTF-8 also in base64."""
-    message = element.message
     if message is None:
         return {"headers": None, "body": None}
-    content: dict[str, Any] = {"headers": dict(message.headers)}
+    headers = dict(message.headers)
     try:
-        content["body"] = message.body.decode()
+        return {"headers": headers, "body": message.body.decode()}
     except UnicodeDecodeError:
-        content["body"] = message.body.decode(errors="replace")
-        content["body_base64"] = b64encode(message.body).decode()
-    return content
+        body, in_base64 = message.body.decode(errors="replace"), b64encode(message.body).decode()
+        return {"headers": headers, "body": body, "body_base64": in_base64}

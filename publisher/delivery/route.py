@@ -353,13 +353,8 @@ def is_literal(target: Target) -> bool:
 
 
 def _parsed(values: dict[str, Any]) -> Fact:
-    fact = Fact(
-        float(values.get("worked_at", 0)),
-        int(values.get("failures", 0)),
-        float(values.get("rests_until", 0)),
-        str(values.get("reason", "")),
-        str(values.get("credentials", "")),
-    )
+    known = NOTHING._asdict().items()
+    fact = Fact(**{name: type(default)(values.get(name, default)) for name, default in known})
     return fact if all(0 <= number < 1e12 for number in fact[:3]) else NOTHING
 
 

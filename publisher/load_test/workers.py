@@ -107,15 +107,11 @@ def _main(work: Work, task: LoadTask, pipe: Connection, inherited: Sequence[Conn
         other.close()
     try:
         work(pipe, task)
-    except PublishError as error:
-        _say(pipe, FAILED, str(error))
     except Exception as error:
-        _say(pipe, FAILED, f"a bug: {type(error).__name__}: {error}")
-
-
-def _say(pipe: Connection, *answer: object) -> None:
-    with suppress(OSError):
-        pipe.send(answer)
+        is_bug = not isinstance(error, PublishError)
+        text = f"a bug: {type(error).__name__}: {error}" if is_bug else str(error)
+        with suppress(OSError):  # the conducting process may have died
+            pipe.send((FAILED, text))
 
 
 class SendingReport(NamedTuple):
