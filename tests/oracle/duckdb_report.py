@@ -7,8 +7,8 @@ timeline.parquet, of all days and levels, are written there. With --archive the 
 the files of the newest versions of the days, and of those before them that count, in an archive.
 
 It is written only from the rules (`rule N` is that of the availability document), for results of
-the profile's VO with their status as sent; excluded monitoring hosts, groups of sites and own
-operations are not supported.
+the profile's VO with their status as sent; excluded monitoring hosts, sites chosen by group and own
+operations are not supported. Groups of sites are in duckdb_groups.py.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, look_back, statemen
 
 _EPOCH = date(1970, 1, 1)
 
-_TIMES = ("measured_at", "valid_from", "valid_to", "start", "stop")
+_INTEGERS = ("measured_at", "valid_from", "valid_to", "start", "stop", "weight")
 
 
 def _columns(names: str) -> Mapping[str, Any]:
-    return {name: pa.int64() if name in _TIMES else pa.string() for name in names.split()}
+    return {name: pa.int64() if name in _INTEGERS else pa.string() for name in names.split()}
 
 
 _ENDPOINT = "site service_flavour host_name"
 INPUTS: Mapping[str, Mapping[str, Any]] = {
     "result": _columns("host_name service_flavour metric_name measured_at status"),
     "membership": _columns(f"{_ENDPOINT} vo grid_site production monitored valid_from valid_to"),
+    "member": _columns("site group_type group_name weight valid_from valid_to"),
     "downtime": _columns(f"{_ENDPOINT} start stop classification severity"),
     "exclusion": _columns(f"kind {_ENDPOINT} metric_name start stop"),
 }
@@ -56,6 +57,8 @@ _MEMBERSHIP = (
     " valid_from_s AS valid_from, valid_to_s AS valid_to"
 )
 _OF_ENDPOINTS = "WHERE record = 'endpoint'"
+_MEMBER = "site, group_type, group_name, weight, valid_from_s AS valid_from, valid_to_s AS valid_to"
+_OF_MEMBERS = "WHERE record = 'member'"
 _DOWNTIME = (
     "site, service_flavour, host_name, start_s AS start, end_s AS stop, classification, severity"
 )
@@ -126,6 +129,7 @@ def _view_archive(
     for view, kind, statement in (
         ("result", "results", f"SELECT {_RESULT} FROM {{}} {of_vo}"),
         ("membership", "topology", f"SELECT DISTINCT {_MEMBERSHIP} FROM {{}} {_OF_ENDPOINTS}"),
+        ("member", "topology", f"SELECT DISTINCT {_MEMBER} FROM {{}} {_OF_MEMBERS}"),
         ("downtime", "downtimes", f"SELECT DISTINCT {_DOWNTIME} FROM {{}}"),
         ("exclusion", "exclusions", f"SELECT DISTINCT {_EXCLUSION} FROM {{}}"),
     ):

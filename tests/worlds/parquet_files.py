@@ -26,6 +26,7 @@ def write_world(directory: Path, world: World, profile: Profile) -> None:
     tables: dict[str, Iterable[object]] = {
         "result": (result for result in world.results if profile.vo in (None, result.vo)),
         "membership": world.endpoints,
+        "member": world.site_groups,
         "downtime": newest.values(),
         "exclusion": world.exclusions,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from itertools import combinations_with_replacement
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,9 +34,10 @@ from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from tests.oracle.batch import Batch, drawn_batch
 from tests.oracle.check import Checker
 from tests.oracle.databases import DIALECTS, Databases
+from tests.oracle.duckdb_groups import Groups, groups
 from tests.oracle.duckdb_report import compute, read_figures, read_timeline
 from tests.oracle.duckdb_rules import KEYS, NAMES, SECONDS
-from tests.oracle.oracle import day_report
+from tests.oracle.oracle import day_report, groups_over
 from tests.oracle.spark import Arrangement, fill, run, stored_facts
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.reports.database import Grid
@@ -244,7 +246,7 @@ def things(thing: ThingNow) -> Iterator[ThingNow]:
         yield from things(child)
 
 
-# DuckDB does not know groups, thresholds, own operations, notice and excluded monitoring hosts. ---
+# DuckDB does not know thresholds, own operations, notice and excluded monitoring hosts. -----------
 
 
 @pytest.mark.parametrize("number", range(BATCHES))
@@ -258,6 +260,9 @@ def test_duckdb_agrees_with_the_oracle_on_random_worlds(number: int, tmp_path: P
 
     expected = oracle_rows(world, profile, batch.setting.until)
     assert (read_figures(tmp_path), read_timeline(tmp_path)) == expected
+    for first, last in combinations_with_replacement(world.all_days, 2):
+        of_oracle = oracle_groups(world, profile, batch.setting.until, first, last)
+        assert groups(tmp_path, first, last, profile.weights) == of_oracle
 
 
 def test_spark_agrees_with_duckdb_and_the_oracle_on_the_world_of_the_demo(
@@ -318,7 +323,7 @@ def plain(batch: Batch) -> tuple[World, Profile]:
         batch.setting.first_day,
         DAYS,
         tuple(row for world in worlds for row in world.endpoints),
-        (),
+        tuple(row for world in worlds for row in world.site_groups),
         tuple(row for world in worlds for row in world.downtimes if row.downtime_id),
         tuple(row for world in worlds for row in world.results),
         tuple(row for row in exclusions if row.kind != "monitoring-host"),
@@ -346,6 +351,28 @@ def oracle_rows(world: World, profile: Profile, until: datetime) -> tuple[Rows, 
                 ]
                 figures.add((level, day, *names(level, key), *seconds, *shares))
     return figures, timeline
+
+
+def oracle_groups(
+    world: World, profile: Profile, until: datetime, first: date, last: date
+) -> Groups:
+    """The groups over some days as `tests.oracle.duckdb_groups` gives them."""
+    reports = []
+    for day in world.all_days:
+        if first <= day <= last:
+            is_open = until < midnight(day) + timedelta(days=1)
+            reports.append(day_report(world, profile, day, until if is_open else None))
+    return {
+        group: (
+            *(
+                None if percent is None else int(percent * 100_000)
+                for percent in (means.availability, means.reliability)
+            ),
+            means.sites_expected,
+            means.sites_known,
+        )
+        for group, means in groups_over(reports).items()
+    }
 
 
 def names(level: str, key: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from tests.integration.spark_jobs.conftest import SamReport
 from tests.services.postgres import as_role, fresh_database
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import query
+from tests.support.database.sql_rows import Values, insert, query, site_group
 from tests.support.reports.database import DAY, PROFILE, Grid, profile, url_of
 from tests.support.reports.published_days import publish
 
@@ -137,6 +137,44 @@ def test_a_day_that_changes_again_while_or_after_a_run_reads_it_is_due_again(
     taken(engine)  # no row has the last number any more: it must not be used twice
 
     assert (at_rest, before, due(engine)) == ([], november(18), november(18))
+
+
+def said(site: str, start: int, end: int | None = None, hour: int = 0, **more: object) -> Values:
+    """A site is in the group from a day on, or until another one."""
+    until = None if end is None else f"2026-11-{end}T00:00:00Z"
+    times = {"validFrom": f"2026-11-{start}T00:00:00Z", "validTo": until}
+    return site_group(siteName=site, timestamp=f"2026-11-19T{hour:02}:00:00Z", **times, **more)
+
+
+@pytest.mark.parametrize(
+    ("statements", "days"),
+    [
+        ([said("C", 18)], (18, 19)),
+        ([said("C", 17, end=18)], (17,)),
+        ([said("A", 16, end=18, hour=1)], (18, 19)),
+        ([said("A", 16, hour=1, weight=4)], (16, 17, 18, 19)),
+        ([said("A", 16, hour=1, weight=None)], (16, 17, 18, 19)),
+        # A weight from the 18th on.
+        ([said("A", 16, end=18, hour=1), said("A", 18, hour=1, weight=4)], (18, 19)),
+        # A is renamed to D on the 19th.
+        ([said("A", 16, end=19, hour=1), said("D", 19)], (19,)),
+        ([said("A", 16, hour=1)], ()),
+    ],
+)
+def test_every_day_of_which_a_group_changes_is_due(
+    engine: Engine, statements: list[Values], days: tuple[int, ...]
+) -> None:
+    for number in (16, 17, 18, 19):
+        changed(engine, number)
+    insert(engine, "siteGroup", said("A", 16), said("B", 16))
+    change_no = taken(engine)
+    for number in (16, 17, 18, 19):
+        published(engine, number, change_no=change_no)
+    at_rest = due(engine)
+
+    insert(engine, "siteGroup", *statements)
+
+    assert (at_rest, due(engine)) == ([], november(*days))
 
 
 def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_path: Path) -> None:

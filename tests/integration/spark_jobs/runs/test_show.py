@@ -31,6 +31,7 @@ from sam_pipeline.spark_jobs.runs.published import second_or_none
 from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.integration.spark_jobs.conftest import SamReport
+from tests.oracle.duckdb_groups import exported_groups
 from tests.support.commands import Answer
 from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import insert, service_endpoint, site_contact
@@ -454,6 +455,33 @@ def test_the_months_of_random_worlds_are_those_that_show_adds_up(
             read = month_figures(connection, "test", level, YEAR)
             assert {(m.month, m.figure.names): comparable(m.figure) for m in read} == shown
             assert [key(month) for month in read] == sorted(map(key, read))
+
+
+def test_the_groups_of_an_export_are_those_that_show_adds_up(
+    engine: Engine, sam_report: SamReport, tmp_path: Path
+) -> None:
+    """Over random periods DuckDB computes them from the exported members alone."""
+    chance = random.Random(3)
+    write_random_world(engine, tmp_path, chance)
+    whole = ("--from", "2026-09-20", "--to", "2026-11-15")
+    sam_report("export", "--format", "parquet", *whole, "--out", tmp_path / "out")
+    days = list(Period(date(2026, 9, 20), date(2026, 11, 15)).days())
+
+    for _ in range(20):
+        first, last = sorted(chance.choices(days, k=2))
+        with reading(engine) as connection:
+            shown = {
+                figure.names: (
+                    *(
+                        None if percent is None else int(percent * 100_000)
+                        for percent in (rounded(figure.availability), rounded(figure.reliability))
+                    ),
+                    figure.sites_expected,
+                    figure.sites_known,
+                )
+                for figure in period_figures(connection, "test", GROUP, Period(first, last))
+            }
+        assert exported_groups(tmp_path / "out", first, last) == shown
 
 
 def write_random_world(engine: Engine, directory: Path, chance: random.Random) -> None:
