@@ -123,26 +123,29 @@ def weight_used(weight: int | None, argo: bool = False) -> int:
     return 1 if weight is None else weight
 
 
-@dataclass(frozen=True)
-class MemberTotal:
-    """A member of a group over its days there, which are in order (availability rule 13)."""
+class MemberTotal(NamedTuple):
+    """A member of a group over its days there, which are in order (availability rule 13).
+
+    The weight of its availability is the sum over the days on which anything was known, that of its
+    reliability over those that were not only downtime.
+    """
 
     site: str
     days: Sequence[MemberDay]
+    seconds: Seconds
+    weight: int
+    reliability_weight: int
 
-    @cached_property
-    def seconds(self) -> Seconds:
-        return sum((day.seconds for day in self.days), Seconds())
-
-    @cached_property
-    def weight(self) -> int:
-        """The weight of its availability: the sum over the days on which anything was known."""
-        return sum(day.member.weight for day in self.days if day.seconds.known)
-
-    @cached_property
-    def reliability_weight(self) -> int:
-        """The same for its reliability: over the days that were not only downtime."""
-        return sum(day.member.weight for day in self.days if day.seconds.in_service)
+    @classmethod
+    def of(cls, site: str, days: Sequence[MemberDay]) -> MemberTotal:
+        weight = reliability_weight = 0
+        seconds = days[0].seconds
+        for day in days[1:]:
+            seconds += day.seconds
+        for day in days:
+            weight += day.member.weight if day.seconds.known else 0
+            reliability_weight += day.member.weight if day.seconds.in_service else 0
+        return cls(site, days, seconds, weight, reliability_weight)
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,14 @@ class GroupTotal:
     @cached_property
     def figure(self) -> Figure:
         """Its means over the members with a value, of which there are `sites_known`."""
+        numbers = [(m, m.seconds.up, m.seconds.known, m.seconds.in_service) for m in self.members]
         return Figure(
             self.names,
-            _mean((m.seconds.up, m.seconds.known, m.weight) for m in self.members),
-            _mean((m.seconds.up, m.seconds.in_service, m.reliability_weight) for m in self.members),
+            _mean((up, known, member.weight) for member, up, known, _ in numbers),
+            _mean((up, of, member.reliability_weight) for member, up, _, of in numbers),
             days=len({day.day for member in self.members for day in member.days}),
-            sites_expected=len(self.members),
-            sites_known=sum(member.seconds.known > 0 for member in self.members),
+            sites_expected=len(numbers),
+            sites_known=sum(known > 0 for _, _, known, _ in numbers),
         )
 
     def share(self, member: MemberTotal) -> Fraction | None:
@@ -179,7 +183,7 @@ def group_totals(days: Iterable[MemberDay]) -> list[GroupTotal]:
         group_type, group_name, site, _ = day.member
         groups.setdefault((group_type, group_name), {}).setdefault(site, []).append(day)
     return [
-        GroupTotal(names, [MemberTotal(site, of) for site, of in sorted(members.items())])
+        GroupTotal(names, [MemberTotal.of(site, of) for site, of in sorted(members.items())])
         for names, members in sorted(groups.items())
     ]
 
@@ -191,9 +195,15 @@ def group_figures(days: Iterable[MemberDay]) -> list[Figure]:
 
 def _mean(parts: Iterable[tuple[int, int, int]]) -> Fraction | None:
     """The mean of 100 · part / whole, from (part, whole, weight); None if all weights are 0."""
-    known = [(Fraction(100 * part, whole), weight) for part, whole, weight in parts if weight]
-    total = sum(weight for _, weight in known)
-    return sum((value * weight for value, weight in known), Fraction()) / total if total else None
+    total = 0
+    # Most wholes are those of a day: fractions are slow to add.
+    parts_of: dict[int, int] = {}
+    for part, whole, weight in parts:
+        if weight:
+            total += weight
+            parts_of[whole] = parts_of.get(whole, 0) + 100 * part * weight
+    added = sum((Fraction(part, whole) for whole, part in parts_of.items()), Fraction())
+    return added / total if total else None
 
 
 def is_bad(figure: Figure, targets: Targets) -> bool:

@@ -45,13 +45,13 @@ class Seconds:
         return self.unknown + self.missing + self.excluded
 
     @property
-    def known(self) -> int:
-        return self.total - self.not_known
-
-    @property
     def in_service(self) -> int:
         """The known seconds outside announced downtimes."""
-        return self.known - self.downtime
+        return self.ok + self.warning + self.critical
+
+    @property
+    def known(self) -> int:
+        return self.in_service + self.downtime
 
     @property
     def availability(self) -> Fraction | None:

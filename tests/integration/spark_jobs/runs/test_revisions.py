@@ -13,10 +13,9 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import USAGE
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, GroupMember
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.rules.levels import NAMES
 from sam_pipeline.spark_jobs.runs.record import DayFacts
 from tests.integration.spark_jobs.conftest import SamReport
@@ -31,7 +30,7 @@ SECOND = FIRST + timedelta(days=1)
 GOOD: Timeline = {"00:00": "OK"}
 HALF: Timeline = {"00:00": "OK", "12:00": "CRITICAL"}
 NORTH, SOUTH = "NORTH CE n1", "SOUTH CE s1"
-PAIR = (Member("federation", "UK", "NORTH", 1), Member("federation", "UK", "SOUTH", 3))
+PAIR = (GroupMember("federation", "UK", "NORTH", 1), GroupMember("federation", "UK", "SOUTH", 3))
 START = day_start(FIRST)
 EXCLUSION = Exclusion(
     1, "metric", "", "ping", "SOUTH", "", "", START, START + DAY_S, "broken probe", "jane"
