@@ -51,7 +51,6 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.seal import (
     require_revisions,
-    sealed_as,
     sealed_reports,
     waiting,
 )
@@ -130,7 +129,8 @@ def run_show(args: argparse.Namespace) -> int:
                 targets = period_targets(connection, report, period, revision=revision)
                 if table_format(args) == "table":
                     figures = sorted(figures, key=lambda of: _worst_first(of, args.level, targets))
-                named = revision or sealed_as(connection, report, period)
+                revisions = {run.revision for run in runs}
+                named = revision or (revisions.pop() if len(revisions) == 1 else None)
                 tables.append(FigureTable(*about, figures, targets, named))
                 continue
             with_months_before = Period(months_in_a_row(period.first)[-1], period.last)

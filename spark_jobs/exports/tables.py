@@ -46,9 +46,9 @@ class ExportTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, and `until`, the end of the data if the day was open."""
+        """The columns, the end of the data if the day was open, and the revision if sealed."""
         key = [(name, _TIME if name == "start_time" else _TEXT) for name in self.key]
-        return pa.schema([*key, *self.values.items(), ("until", _TIME)])
+        return pa.schema([*key, *self.values.items(), ("until", _TIME), ("revision", _COUNT)])
 
 
 _SEGMENT = ("level", *ALL_NAMES)
@@ -99,7 +99,7 @@ def batches(
     schema = table.schema
     read = _targets if table is TARGETS else partial(_view, table=table)
     for rows in read(connection, report, run, site):
-        values = [*zip(*rows, strict=True), [until] * len(rows)]
+        values = [*zip(*rows, strict=True), [until] * len(rows), [run.revision] * len(rows)]
         # The two database drivers return different types: text or times, floats or decimals.
         arrays = [pa.array(c).cast(kind) for c, kind in zip(values, schema.types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

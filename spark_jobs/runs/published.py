@@ -98,7 +98,8 @@ class Segment:
 class PublishedRun:
     """The published run of a day.
 
-    It read results up to `newest_result` (a result_id). `downtimes` and `exclusions` are all those
+    `revision` is the newest one of its month that has it, if that is sealed. The run read results
+    up to `newest_result` (a result_id). `downtimes` and `exclusions` are all those
     that overlapped the day, even if they changed nothing. `archived` are the versions of days that
     it read from the archive.
     """
@@ -117,6 +118,7 @@ class PublishedRun:
     newest_result: int
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
+    revision: int | None = None
     archived: Mapping[date, int] = field(default_factory=dict)
 
     @property
@@ -200,8 +202,10 @@ def published_runs(
     """The published runs, or those of a revision, one for each day that has one, in order."""
     statement = (
         "SELECT run_id, day, finished_at, until, results_read, results_ignored, instances,"
-        " input_digest, software_version, who, profile, newest_result, downtimes, exclusions"
-        f" FROM report_run WHERE report = :report AND {RUNS[revision is not None]}"
+        " input_digest, software_version, who, profile, newest_result, downtimes, exclusions,"
+        " (SELECT max(v.revision) FROM report_revision AS v"
+        " WHERE v.report = r.report AND v.run_id = r.run_id AND v.sealed) AS revision"
+        f" FROM report_run AS r WHERE report = :report AND {RUNS[revision is not None]}"
         " AND day BETWEEN :first AND :last ORDER BY day"
     )
     archived: dict[int, dict[date, int]] = {}
@@ -223,6 +227,7 @@ def published_runs(
             newest_result=row.newest_result,
             downtimes=list(map(recorded_downtime, json.loads(row.downtimes))),
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
+            revision=row.revision,
             archived=archived.get(row.run_id, {}),
         )
         for row in _rows(connection, statement, report, period, revision=revision)

@@ -231,13 +231,6 @@ def sealed_reports(connection: Connection, report: str | None, month: Period) ->
     return sealed
 
 
-def sealed_as(connection: Connection, report: str, period: Period) -> int | None:
-    """The revision that published the figures of a period in a sealed month; None elsewhere."""
-    month = month_of(period.first)
-    of_month = seals(connection, report, month) if period.last <= month.last else []
-    return of_month[0].newest.revision if of_month else None
-
-
 def require_revisions(seal: Seal, *revisions: int) -> None:
     """Check that a sealed month has these revisions.
 

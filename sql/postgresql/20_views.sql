@@ -316,9 +316,10 @@ SELECT
         AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
-    EXISTS (
-        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
-    ) AS sealed
+    (
+        SELECT max(s.revision) FROM seal AS s
+        WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
+    ) AS revision
 FROM (
     SELECT
         f.report,
@@ -343,7 +344,7 @@ FROM (
 ) AS m;
 COMMENT ON VIEW site_month IS
     'Availability of sites, by calendar month: the seconds of all published days are added up, then '
-    'divided. sealed: the figures of the month are final.';
+    'divided. A sealed month has a revision.';
 
 -- The errors of the quotients are below 1e-11: a mean that lies halfway between two figures is raised
 -- by that much, so that it is rounded up.
@@ -368,9 +369,10 @@ SELECT
     count(*) FILTER (WHERE m.known_s > 0) AS sites_known,
     d.days,
     d.until,
-    EXISTS (
-        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
-    ) AS sealed
+    (
+        SELECT max(s.revision) FROM seal AS s
+        WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
+    ) AS revision
 FROM (
     SELECT
         p.report,

@@ -327,7 +327,7 @@ JOIN run AS r ON r.run_id = p.run_id
 JOIN figure AS f ON f.run_id = p.run_id;
 
 -- Availability of sites, by calendar month: the seconds of all published days are added up, then
--- divided, in integers that round half up exactly. sealed is 1 if the figures are final.
+-- divided, in integers that round half up exactly. A sealed month has a revision.
 CREATE VIEW site_month AS
 SELECT
     m.report, m.month, m.site,
@@ -337,9 +337,10 @@ SELECT
         / NULLIF(2 * (m.known_s + m.not_known_s), 0) / 100000.0 AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
-    EXISTS (
-        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
-    ) AS sealed
+    (
+        SELECT max(s.revision) FROM seal AS s
+        WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
+    ) AS revision
 FROM (
     SELECT
         f.report,
@@ -383,9 +384,10 @@ SELECT
     count(*) FILTER (WHERE m.known_s > 0) AS sites_known,
     d.days,
     strftime('%Y-%m-%dT%H:%M:%SZ', d.until, 'unixepoch') AS until,
-    EXISTS (
-        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
-    ) AS sealed
+    (
+        SELECT max(s.revision) FROM seal AS s
+        WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
+    ) AS revision
 FROM (
     SELECT
         p.report,

@@ -8,5 +8,5 @@ printf '[report]\nprofiles = ["critical.toml"]\n' >> sam.toml
 #: run sh 1 2 3 4 5 6
 [ $(wc -l < ticket.txt) -le 40 ]
 grep -q 'id="2026-10-14"' pages/critical/2026-10/EXAMPLE-SITE.html
-ls pages/index.html pages/critical/2026-10/groups/federation.html
+ls pages/index.html pages/critical/2026.html pages/critical/2026-10/groups/federation.html
 (cd pages/critical/2026-10 && sha256sum --check --quiet pages.sha256)

@@ -93,8 +93,8 @@ def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
     assert result == Published(changes=0, sealed_days=1, candidates=AT_FOUR_LEVELS)
     assert published(engine) == before
     assert states(engine, old, new) == ["published", "candidate"]
-    of_months = query(engine, "SELECT sealed FROM site_month")
-    assert [bool(is_sealed) for (is_sealed,) in of_months] == [True]
+    of_months = query(engine, "SELECT revision FROM site_month")
+    assert of_months == [(1,)]
     [(sealed, candidate_figure)] = query(
         engine, f"SELECT old, new FROM report_change WHERE level = 'site' AND run_id = {new}"
     )
