@@ -88,11 +88,10 @@ def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
             read_secret(config.metrics_token_file)
     except ConfigError as error:
         yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
-    if config.doors:
-        try:
-            load_credentials(config)
-        except ConfigError as error:
-            yield from error.problems
+    try:
+        load_credentials(config)
+    except ConfigError as error:
+        yield from error.problems
 
 
 def dated_files(config: ConsumerConfig) -> Iterator[CertificateFinding]:

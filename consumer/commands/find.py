@@ -32,7 +32,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.config import open_if_configured
 from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter
-from sam_pipeline.sql.loading.letters.whereabouts import MessageRow, Whereabouts, whereabouts
+from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
 
 AGE = timedelta(days=7)
 """How much older than its message a result may be, unless --since says otherwise."""
@@ -200,7 +200,10 @@ def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
         why = f": {reason}" if reason else f", from {sender}" if sender and state == WAITS else ""
         yield f"  spool: {element.file} ({state}{why})"
     for row in one.stored.rows[:LISTED] if one.stored else ():
-        yield f"  {describe_row(row)}"
+        key = " ".join(f"{name}={value}" for name, value in row.key.items())
+        loaded = f", loaded {format_time(row.received_at)}" if row.received_at else ""
+        kind = "row of" if row.holds else "kept beside the row of"
+        yield f"  {kind} {row.message_class}: {one_line(key, 400)}{loaded}"
     if one.stored:
         if (more := len(one.stored.rows) - LISTED) > 0:
             yield f"  and {more} more rows (--json lists all)"
@@ -229,13 +232,6 @@ def state_of(element: SpoolElement) -> tuple[str, str | None]:
         return "damaged", element.reason or None
     reason = element.message.headers.get(REJECTED)
     return WAITS if reason is None else "rejected", reason
-
-
-def describe_row(row: MessageRow) -> str:
-    key = " ".join(f"{name}={value}" for name, value in row.key.items())
-    loaded = f", loaded {format_time(row.received_at)}" if row.received_at else ""
-    kind = "row of" if row.holds else "kept beside the row of"
-    return f"{kind} {row.message_class}: {one_line(key, 400)}{loaded}"
 
 
 def describe_letter(letter: DeadLetter) -> str:

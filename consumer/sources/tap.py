@@ -201,7 +201,7 @@ def tap_headers(
     topic = forwarding_destination(destination)
     if dialect.queue_separator:
         topic = topic.partition(dialect.queue_separator)[0]
-    if dialect.is_composite(topic):
+    if dialect.composite and dialect.composite in topic:
         raise SubscriptionRefused(destination, "several destinations at once are not tapped")
     headers = {
         **{key: value for key, value in subscription.headers.items() if key.lower() == SELECTOR},

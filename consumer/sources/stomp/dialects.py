@@ -68,10 +68,6 @@ class BrokerDialect:
         """What it does with a message that it has delivered too often, with these headers."""
         return self.delivery_limit if self.limited_by.items() <= headers.items() else ""
 
-    def is_composite(self, destination: str) -> bool:
-        """Whether it stands for several destinations."""
-        return bool(self.composite) and self.composite in destination
-
     @property
     def kind(self) -> str:
         """The name of the software."""

@@ -22,11 +22,10 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
 from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.session import Address, StompSettings
 from sam_pipeline.schema.net.broker import Broker
-from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 
-LOOK_UP_TIMEOUT_S = 15.0
 ANSWER_S = 10.0
 FORGET_S = 5.0
 """How long a broker takes at most to notice that a session has ended."""
@@ -71,12 +70,9 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
     broker = made.address()
     settings = replace(settings, vhost=made.vhost)
     try:
-        ips = [broker.host]  # a proxy resolves it
-        if not settings.proxy:
-            ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
+        families = settings.families_of(broker)
     except OSError as error:
         raise BrokerUnreachable(f"broker {broker}: {error_text(error)}") from error
-    families = by_family(ips)
 
     def answers(ip: str) -> bool:
         with suppress(SessionLost):

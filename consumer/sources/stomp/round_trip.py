@@ -20,13 +20,12 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
 from sam_pipeline.schema.net.broker import Broker, Proxy
-from sam_pipeline.schema.net.channel import Resolver, by_family, error_text
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
-LOOK_UP_TIMEOUT_S = 15.0
 ROUND_TRIP = "round trip"
 FORGED_USER = "sam-check-forged"
 """The user name in check messages, which a broker that vouches for its users must replace."""
@@ -37,16 +36,12 @@ _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 
 def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     """One for each destination at each address behind the name of the broker."""
-    ips, proxy = [broker.host], None
     try:
-        if settings.proxy:  # which resolves the name
-            proxy = settings.proxy()
-        else:
-            ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
+        proxy = settings.proxy() if settings.proxy else None
+        *others, last = map(sorted, settings.families_of(broker))
     except (OSError, ConfigError) as error:
         yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {error_text(error)}")
         return
-    *others, last = map(sorted, by_family(ips))
     for family in others:
         trips = list(_trips_to(family, broker, settings, proxy))
         if any(trip.problem is None for trip in trips):

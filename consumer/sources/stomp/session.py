@@ -49,7 +49,13 @@ from sam_pipeline.schema.messages.refused import (
     mark_refused,
 )
 from sam_pipeline.schema.net.broker import Broker, Proxy, TlsFiles
-from sam_pipeline.schema.net.channel import Channel, error_text, open_connection
+from sam_pipeline.schema.net.channel import (
+    Channel,
+    Resolver,
+    by_family,
+    error_text,
+    open_connection,
+)
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.frame import MAX_HEAD_BYTES, Fault, Frame, FrameReader, encode
 from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST, NoAnswer, SessionLost, StompSession
@@ -57,6 +63,7 @@ from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.records.normalise import Limits
 
 CONNECT_S = 5.0
+LOOK_UP_TIMEOUT_S = 15.0
 REPLY_S = 15.0
 """The time limit for a broker to answer, or to read what we send."""
 LAST_READ_S = 0.5
@@ -507,6 +514,13 @@ class StompSettings:
             return channel
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
+
+    def families_of(self, broker: Broker) -> list[list[str]]:
+        """The addresses behind the name of a broker, by family; raises OSError."""
+        if self.proxy:  # it resolves the name
+            return [[broker.host]]
+        timeout = Deadline.after(LOOK_UP_TIMEOUT_S)
+        return by_family(Resolver().ips_of(broker.host, broker.port, timeout))
 
     def open_session(
         self, broker: Broker, address: Address, max_body_bytes: int, timeout_s: float
