@@ -161,7 +161,9 @@ def run_tap(args: argparse.Namespace) -> int:
             content = preview.document() if preview else records_document(message, limits)
             print_json_line({**head_document(at, broker, message), **content})
             return
-        lines = [*preview.lines()] if preview else body_lines(message)
+        text = message.body.decode(errors="backslashreplace").rstrip("\n")
+        body = [f"    {line}" for line in text.split("\n")] if text else []
+        lines = [*preview.lines()] if preview else body
         if sys.stdout.isatty() and not args.full:
             lines = shortened(lines)
         print_lines(*head_lines(at, broker, message, limits), *lines, "")
@@ -223,12 +225,6 @@ def head_lines(at: datetime, broker: str, message: Message, limits: Limits) -> l
         + (f"; claims to come from {', '.join(origin)}" if origin else ""),
         f"  {count}, {plural(len(message.body), 'byte')}",
     ]
-
-
-def body_lines(message: Message) -> list[str]:
-    """The records as they are; bytes that are not UTF-8 are escaped."""
-    text = message.body.decode(errors="backslashreplace").rstrip("\n")
-    return [f"    {line}" for line in text.split("\n")] if text else []
 
 
 def shortened(lines: Sequence[str]) -> list[str]:

@@ -360,7 +360,9 @@ class HeldName:
         self._engine = engine
         self._name = name
         self._shared = shared
-        self._application = application_name(name, host, os.getpid())
+        # PostgreSQL cuts an application_name that is too long: cut the name of the consumer.
+        start, end = f"sam-consume {name}", f"@{host} {os.getpid()}"
+        self._application = (start[: max(0, MAX_APPLICATION - len(end))] + end)[-MAX_APPLICATION:]
         self._session: LockSession | None = None
         self._reported = ""
 
@@ -413,12 +415,6 @@ class HeldName:
         if self._session is not None:
             self._session.close()
             self._session = None
-
-
-def application_name(name: str, host: str, pid: int) -> str:
-    """The application_name of the session; if it is too long, the name is cut."""
-    start, end = f"sam-consume {name}", f"@{host} {pid}"
-    return (start[: max(0, MAX_APPLICATION - len(end))] + end)[-MAX_APPLICATION:]
 
 
 def _described(holder: LockHolder) -> str:

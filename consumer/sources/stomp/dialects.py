@@ -8,7 +8,7 @@ in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sam_pipeline.schema.messages.destination import EXCHANGES, QUEUES, TOPICS, VIRTUAL_TOPIC
@@ -138,19 +138,6 @@ def dialect_of(server: str) -> BrokerDialect:
     raise SessionLost(f"unsupported kind of broker: {server or 'no server header'}")
 
 
-class UnknownHeader(Exception):
-    """A configured header of SUBSCRIBE that the broker would ignore."""
-
-
-def require_known(dialect: BrokerDialect, headers: Iterable[str]) -> None:
-    """Raise UnknownHeader if the broker would ignore one of the configured headers."""
-    for name in headers:
-        if name.lower().startswith(dialect.foreign_headers):
-            raise UnknownHeader(
-                f"{dialect.kind} does not know the header {name}: remove it from headers"
-            )
-
-
 def subscribe_headers(
     dialect: BrokerDialect,
     consumer: str,
@@ -204,22 +191,13 @@ def deletable(server: str, destination: str, shared: bool) -> bool:
 
 
 def _names(consumer: str, destination: str) -> dict[str, str]:
+    topic = destination.removeprefix("/topic/").strip("/")
     return {
         "consumer": consumer,
-        "name": subscription_name(consumer, destination),
+        # Operators see the name in the broker's console. It contains the destination, as two
+        # subscriptions of a client must not share a name.
+        "name": f"{consumer}.{topic.replace('/', '.')}",
         "short_name": consumer.replace(".", "-"),
-        "topic": _topic(destination),
+        "topic": topic,
         "destination": destination,
     }
-
-
-def subscription_name(consumer: str, destination: str) -> str:
-    """For example `site-a.grid.probe.metricOutput`, which operators see in the broker's console.
-
-    It contains the destination, as two subscriptions of a client must not share a name.
-    """
-    return f"{consumer}.{_topic(destination).replace('/', '.')}"
-
-
-def _topic(destination: str) -> str:
-    return destination.removeprefix("/topic/").strip("/")

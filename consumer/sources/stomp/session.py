@@ -25,9 +25,7 @@ from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.stomp.dialects import (
     BrokerDialect,
-    UnknownHeader,
     dialect_of,
-    require_known,
     subscribe_headers,
 )
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
@@ -206,24 +204,25 @@ class ConsumingSession:
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
             headers = self._subscribe_headers(subscription, prefetch)
+            destination, _, _, shared, added = subscription
+            for name in added:
+                if name.lower().startswith(self._dialect.foreign_headers):  # it would ignore it
+                    text = f"{self._dialect.kind} does not know the header {name}"
+                    raise SubscriptionRefused(destination, f"{text}: remove it from headers")
             try:
-                require_known(self._dialect, subscription.headers)
-                destination, _, _, shared, added = subscription
                 made = records and records.made(self._dialect, destination, shared, added)
                 if records and made:
                     records.require_unchanged(made)
                 self._session.ask("SUBSCRIBE", {**headers, "id": str(number)}, self._soon())
                 if records and made:
                     records.add(made)
-            except UnknownHeader as error:
-                raise SubscriptionRefused(subscription.destination, str(error)) from error
             except SessionLost as loss:
                 if self._session.unreadable:
                     return  # by a message of an earlier subscription: `serve` waits for acks
                 if not loss.by_error or isinstance(loss, SubscriptionRefused):
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
-                raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss
+                raise SubscriptionRefused(destination, f"{loss}{advice}") from loss
 
     def _subscribe_headers(self, subscription: Subscription, prefetch: int) -> dict[str, str]:
         """All headers of SUBSCRIBE but its `id`; a tap sends others."""
