@@ -31,7 +31,7 @@ def return_large_blocks() -> None:
 
 
 @contextmanager
-def returning_free_pages() -> Iterator[None]:
+def returning_free_pages(every_s: float = EVERY_S) -> Iterator[None]:
     """Return free pages to the system again and again inside the block, in a thread.
 
     By itself glibc only returns those at the end of a heap. Each outage leaves free pages in the
@@ -41,7 +41,7 @@ def returning_free_pages() -> Iterator[None]:
     ending = threading.Event()
 
     def run(trim: Callable[[int], int]) -> None:
-        while not ending.wait(EVERY_S):
+        while not ending.wait(every_s):
             trim(0)  # takes a millisecond or two, without Python's lock
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
