@@ -87,13 +87,14 @@ FILES: Mapping[str, Mapping[str, str]] = {
     },
     "sam-db": {
         **CONFIG_FILES,
-        "~/.pgpass": "passwords for PostgreSQL, unless the URL of the database has a `passfile`",
+        "~/.pgpass": "passwords for PostgreSQL on another host",
         "/var/lib/sam": "the state directory of services: the last documents of feeds, and how far"
         " an import has come",
     },
     "sam-report": {
         **CONFIG_FILES,
         "/etc/sam/critical.toml": "a profile: which metrics count, and how they are judged",
+        "/var/lib/sam-report": "the state directory of services: `pages`, `exports`, `archive`",
         "~/.cache/sam": "the classes that `warm-up` has stored",
     },
 }

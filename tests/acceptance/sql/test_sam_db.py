@@ -278,7 +278,7 @@ def test_results_and_details_are_removed_at_their_age_and_counted(workplace: Wor
     load(workplace, 0, 1, 2, 3, 500)
     [command] = re.findall(r"^ExecStart=(.*)$", SERVICE.read_text(), re.MULTILINE)
     program, config, file, *options = shlex.split(command)
-    assert (Path(program).name, config, file) == ("sam-db", "--config", "/etc/sam/owner.toml")
+    assert (Path(program).name, config, file) == ("sam-db", "--config", "/etc/sam/sam.toml")
     workplace.succeed("sam-db", "--config", workplace.directory / "sam.toml", *options)
     assert set(stored(workplace)) == {day(age) for age in range(4)}
     ages = ("--keep-results", "2d", "--keep-details", "1d")

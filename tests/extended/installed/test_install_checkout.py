@@ -1,4 +1,4 @@
-"""docs/install.md from a checkout: the same programs and units as those of the packages."""
+"""A checkout, as docs/packages.md says: the same programs and units as those of the packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.extended.installed.installation import (
+    INSTALL_CHECKOUT,
     PAGE,
     REMOVE_CHECKOUT,
     UPGRADE_CHECKOUT,
@@ -16,27 +17,23 @@ from tests.extended.installed.installation import (
 from tests.services import needed
 from tests.services.machine import Machine, booted_copy
 from tests.support.network import own_network
+from tests.support.page import Page
 from tests.support.waiting import eventually
 
-(INSTALL,) = PAGE.texts("sh", "A checkout")
 SERVICES = PAGE.texts("sh", "Services")
-DATABASE = '[database]\nurl = "sqlite:////var/lib/sam/sam.db"'
+[ON_SQLITE] = [text for text in Page("docs/services.md").texts("sh") if "sqlite" in text]
 CONFIGURED = f"""
+{ON_SQLITE}
 cat > /etc/sam/conf.d/site.toml <<'END'
-{DATABASE}
+[database]
+url = "sqlite:////var/lib/sam/sam.db"
 [publisher]
 brokers = ["spool:///var/spool/sam?umask=007"]
 [consumer]
 name = "site-a"
 brokers = ["spool:///var/spool/sam"]
-END
-cat > /etc/sam/owner.toml <<'END'
-{DATABASE}
-END
-cat > /etc/sam/report.toml <<'END'
-{DATABASE}
 [report]
-profiles = ["critical.toml"]
+profiles = ["/etc/sam/critical.toml"]
 END
 cp deploy/critical.toml /etc/sam
 runuser -u sam -- sam-db upgrade
@@ -53,7 +50,7 @@ PUBLISH = (
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
     with own_network(), needed(booted_copy()) as machine:
-        machine.succeed(INSTALL)
+        machine.succeed(INSTALL_CHECKOUT)
         yield machine
 
 
@@ -73,7 +70,8 @@ def test_its_services_start(machine: Machine) -> None:
 
 
 def test_an_upgrade_loses_no_result_that_is_published_meanwhile(machine: Machine) -> None:
-    stop, _, rest = UPGRADE_CHECKOUT.partition("\n")
+    upgrade = UPGRADE_CHECKOUT.replace("-u sam-admin", "-u sam")  # the account of the file
+    stop, _, rest = upgrade.partition("\n")
 
     machine.succeed(f"{stop}\n{PUBLISH}\n{rest}")
 
@@ -85,6 +83,6 @@ def test_its_removal_leaves_nothing(machine: Machine) -> None:
     machine.succeed("systemctl disable --now sam-consume sam-db-prune.timer sam-report.timer")
 
     machine.succeed(REMOVE_CHECKOUT)
-    machine.succeed("userdel sam")
+    machine.succeed("for name in sam-report sam-admin sam; do userdel $name; done")
 
     check_removed(machine)

@@ -12,12 +12,11 @@ import pytest
 
 from sam_pipeline.schema.records.classes import BUILT_IN
 from tests.extended.installed.installation import (
+    ACCOUNTS,
     PAGE,
-    REMOVE_DEB,
-    REMOVE_REST,
+    REMOVE,
     SECTIONS,
-    STOP,
-    UPGRADE_DEB,
+    UPGRADE,
     check_installed,
     check_removed,
     packages_or_missing,
@@ -30,7 +29,7 @@ from tests.support.network import own_network
 from tests.support.page import Page
 from tests.support.waiting import eventually
 
-(INSTALL,) = PAGE.texts("sh", "Debian packages")
+(INSTALL,) = PAGE.texts("sh", "From a bare host")
 (WORKER,) = PAGE.texts("sh", "Worker nodes")
 BROKER_OF_THE_PAGE = "msg1.example.org:61613"
 STARTING = "the database system is starting up"
@@ -97,13 +96,13 @@ def test_packages_lead_to_the_programs_and_units(bare: Host) -> None:
 
 
 def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) -> None:
-    publish, query, look = PAGE.texts("sh", "First result")
+    publish, look = PAGE.texts("sh", "First result")
     assert "published" in host.machine.succeed(publish)
 
     eventually(lambda: host.rows() == 1, timeout_s=60)
 
-    assert "ce01.example.org | org.example.Ping | OK" in host.machine.succeed(query)
     monitoring = host.machine.succeed(look)
+    assert "ce01.example.org | org.example.Ping | OK" in monitoring
     assert "CONSUMER OK - site-a running" in monitoring
     assert monitoring.endswith("-- No entries --\n")
     host.machine.succeed("apt-get install -y curl openssl")
@@ -123,7 +122,29 @@ def test_the_first_report_is_in_the_terminal_and_in_pages(host: Host) -> None:
     assert "CRITICAL 07:00:00-08:00:00" in printed
     journal = host.machine.succeed("journalctl --output=cat -u sam-report")
     assert re.search(r"critical [\d-]+: 3 results", journal), journal
-    assert "critical" in host.machine.succeed("cat /var/lib/sam/reports/index.html")
+    assert "critical" in host.machine.succeed("cat /var/lib/sam-report/pages/index.html")
+
+
+def test_each_account_logs_in_without_a_password_and_only_with_the_roles_of_its_services(
+    host: Host,
+) -> None:
+    ask = "SELECT rolname FROM pg_roles WHERE rolname ~ '^sam_' AND pg_has_role(oid, 'member')"
+    others = "runuser -u sam -- psql --username sam-admin sam"
+
+    roles = {
+        account: {*host.machine.succeed(f'runuser -u {account} -- psql -At sam -c "{ask}"').split()}
+        for account in ACCOUNTS
+    }
+
+    assert roles == {
+        "sam": {"sam_loader", "sam_topology"},
+        "sam-report": {"sam_reporter", "sam_archiver"},
+        "sam-admin": {"sam_owner"},
+    }
+    assert "Peer authentication failed" in host.machine.shell(others).stdout
+    # Whatever is configured can be read by everyone, so it must not be secret.
+    assert host.machine.succeed("find /etc/sam -not -perm /o=r") == ""
+    assert host.machine.succeed("grep -rhi passw /etc/sam | grep -v '^#' || true") == ""
 
 
 def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host: Host) -> None:
@@ -136,7 +157,7 @@ def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host:
     lines = [(entry["PRIORITY"], entry["MESSAGE"]) for entry in host.journal()]
 
     [away, *starting] = [line for line in lines if line[1].endswith("; waiting, nothing is acked")]
-    assert away[0] == "4" and " port 5432 failed: Connection refused; " in away[1]
+    assert away[0] == "4" and '.s.PGSQL.5432" failed: No such file or directory' in away[1]
     # The server is up again before it accepts logins, which the consumer may notice once.
     assert [(rank, text) for rank, text in starting if rank != "4" or STARTING not in text] == []
     assert len(starting) <= 1
@@ -174,7 +195,7 @@ def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> 
 
 
 def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> None:
-    install, _, rest = UPGRADE_DEB.partition("\n")
+    install, _, rest = UPGRADE.partition("\n")
 
     host.machine.succeed(f"{install}\n{PUBLISH} --status UNKNOWN\n{rest}")
 
@@ -183,14 +204,12 @@ def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> N
 
 
 def test_a_purge_leaves_nothing(host: Host) -> None:
-    [stopped] = host.follow(STOP)
-    assert stopped.count("deleted") == len(BUILT_IN)
+    [removed] = host.follow(REMOVE)
 
-    host.follow(REMOVE_DEB, REMOVE_REST)
-
+    assert removed.count("deleted") == len(BUILT_IN)
     check_removed(host.machine)
     roles = 'su - postgres -c "psql -At -c \\"SELECT rolname FROM pg_roles\\""'
-    assert "sam_" not in host.machine.succeed(roles)
+    assert "sam" not in host.machine.succeed(roles)
 
 
 def test_a_worker_node_publishes_for_a_group_and_drains_its_spool(bare: Host) -> None:

@@ -110,8 +110,8 @@ def built_stand_in(directory: Path) -> Path:
 
 def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) -> None:
     assert host.rpm(f"--verify --noconfig {' '.join(NAMES)}") == ""
-    assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam") == (
-        "root:sam 2770\nsam:sam 755\n"
+    assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam*") == (
+        "root:sam 2770\nsam:sam 755\nsam-admin:sam 755\nsam-report:sam 755\n"
     )
     assert host.machine.succeed("find /etc/systemd/system -name 'sam-*'") == ""
 

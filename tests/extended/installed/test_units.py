@@ -39,12 +39,12 @@ INSTANCES = {
 }
 """How the templates are started here."""
 
-DATABASE = "/var/lib/sam/sam.db"
+(DATABASE,) = Page("docs/install.md").texts("sh", "Database")
+PASSWORDS = Page("docs/roles.md").texts("sql", "A database on another host")[0]
+(PASS_FILES,) = Page("docs/roles.md").texts("sh", "A database on another host")
 TEXTFILE = "/var/lib/prometheus/node-exporter/sam-publish.prom"
 SPOOLED = "$(find /var/spool/sam -type f)"
-IMPORTED = f"""python3 -c '
-import sqlite3
-print(*sqlite3.connect("{DATABASE}").execute("SELECT hostName FROM serviceEndpoint"))'"""
+IMPORTED = "su - postgres -c \"psql -At sam -c 'SELECT hostName FROM serviceEndpoint'\""
 DONE = {
     "sam-db-archive.service": "journalctl -u sam-db-archive | grep 'nothing is due'",
     "sam-db-import.service": f"{IMPORTED} | grep ce01",
@@ -53,43 +53,43 @@ DONE = {
     "sam-publish-drain.service": f'test -z "{SPOOLED}"',
     "sam-publish-status.service": f"grep ^sam_publish_spool_messages {TEXTFILE}",
     "sam-report.service": "journalctl -u sam-report | grep 'nothing is due'",
-    "sam-report-pages.service": "test -s /var/lib/sam/reports/index.html",
+    "sam-report-pages.service": "test -s /var/lib/sam-report/pages/index.html",
     "sam-report-export.service": "journalctl -u sam-report-export | grep Finished",
 }
 """Shell commands that succeed once a service has done its work."""
 
-ON_SQLITE = f'[database]\nurl = "sqlite:///{DATABASE}"\n'
+ON_POSTGRESQL = '[database]\nurl = "postgresql:///sam"\n'
 CONFIGURATION = {
-    "sam": f"""{ON_SQLITE}[publisher]
+    "sam": f"""{ON_POSTGRESQL}[publisher]
 brokers = ["spool:///var/spool/sam-in"]
 [consumer]
 name = "site-a"
-brokers = ["spool:///var/spool/sam-in", "listen+http://127.0.0.1:8443"]""",
-    "atlas": f"""{ON_SQLITE}[consumer]
+brokers = ["spool:///var/spool/sam-in", "listen+http://127.0.0.1:8443"]
+[report]
+profiles = ["critical.toml"]
+[archive]
+url = "/var/lib/sam-report/archive"
+[[import.feed]]
+kind = "vofeed"
+url = "http://127.0.0.1:8000/vofeed.xml\"""",
+    "atlas": f"""{ON_POSTGRESQL}[consumer]
 name = "atlas"
 brokers = ["spool:///var/spool/sam-atlas"]""",
     "bridge": """[consumer]
 name = "bridge"
 brokers = ["spool:///var/spool/sam-bridge"]
 relay_to = ["spool:///var/spool/sam-in"]""",
-    "archive": f'{ON_SQLITE}[archive]\nurl = "/var/lib/sam/archive"',
-    "owner": ON_SQLITE,
-    "topology": f"""{ON_SQLITE}[[import.feed]]
-kind = "vofeed"
-url = "http://127.0.0.1:8000/vofeed.xml\"""",
-    "report": f'{ON_SQLITE}[report]\nprofiles = ["critical.toml"]',
 }
 FEED = """<root><vo>atlas</vo><atp_site name="SITE-A">
 <service hostname="ce01.example.org" flavour="CE"/></atp_site></root>"""
 PREPARED = {
-    "sam-db-archive.service": "install -d -o sam -g sam /var/lib/sam/archive",
     "sam-publish-drain.service": f"""
         runuser -u sam -- sam-publish --config /etc/sam/sam.toml result \\
             --broker stomp://127.0.0.1:1 --metric org.sam.CE-Ping --status OK \\
             --host ce01.example.org --flavour CE
         test -n "{SPOOLED}"
     """,
-    "sam-report-export.service": "install -d -o sam -g sam /var/lib/sam/exports",
+    "sam-report-export.service": "install -d -o sam-report -g sam /var/lib/sam-report/exports",
 }
 """Shell commands before a service has any work."""
 
@@ -153,7 +153,7 @@ TIMERS = [name for name in sorted(FILES) if name.endswith(".timer")]
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    """A machine with the packages and a configuration for each service, on SQLite."""
+    """A machine with the packages and a configuration for each service, on PostgreSQL."""
     shared = {"packages": packages_or_missing().directory}  # which may need the network
     with own_network(), needed(booted_machine(Path("/"), shared)) as machine:
         machine.succeed("dpkg --install --force-depends /mnt/packages/*.deb")
@@ -167,7 +167,9 @@ def machine() -> Iterator[Machine]:
 END
             for name in in atlas bridge; do install -d -o sam -g sam /var/spool/sam-$name; done
             install -d -o sam -g sam $(dirname {TEXTFILE})
-            runuser -u sam -- sam-db upgrade
+            install -d -o sam-report -g sam /var/lib/sam-report/archive
+            systemctl start postgresql
+            {DATABASE}
             install -d /srv/feeds
             echo '{FEED}' >/srv/feeds/vofeed.xml
             systemd-run --quiet --unit feeds python3 -m http.server --directory /srv/feeds 8000
@@ -289,6 +291,49 @@ def test_a_credential_of_root_reaches_the_service(host: Host) -> None:
     arrived = host.machine.succeed("cat /run/credentials/sam-consume.service/*")
 
     assert arrived == "secret\n"
+
+
+def test_the_password_of_a_database_elsewhere_is_for_one_account_and_its_services(
+    host: Host,
+) -> None:
+    jobs = {
+        "sam": "sam-db-partitions",
+        "sam-report": "sam-report-pages",
+        "sam-admin": "sam-db-prune",
+    }
+    host.machine.succeed(
+        f"""
+        su - postgres -c "psql --quiet sam" <<'END'
+{PASSWORDS}
+END
+        {PASS_FILES.replace("db.example.org", "127.0.0.1")}
+        cp -p /etc/sam/sam.toml /etc/sam/sam.toml.good
+        sed -i s#postgresql:///#postgresql://127.0.0.1/# /etc/sam/sam.toml
+        """
+    )
+
+    for account, job in jobs.items():
+        host.machine.succeed(f"systemctl start {job}")
+        for other in {*jobs} - {account}:
+            refused = host.machine.shell(f"runuser -u {other} -- cat ~{account}/.pgpass")
+            assert "Permission denied" in refused.stdout
+    host.machine.succeed("rm /var/lib/sam*/.pgpass")
+    assert host.machine.shell("systemctl start sam-db-prune").returncode != 0
+    host.machine.succeed("mv /etc/sam/sam.toml.good /etc/sam/sam.toml")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_the_account_of_the_page_and_the_one_configuration_of_the_host(
+    name: str,
+) -> None:
+    text, page = FILES[name].read_text(), (ROOT / "docs/services.md").read_text()
+    named = name.removesuffix(".service")
+    rows = re.findall(r"^\| `(sam-[a-z-]+@?)[^|]*\|[^|]*\| `([a-z-]+)` ", page, re.MULTILINE)
+    of_instance = "@.service" in name and "process" not in name
+
+    assert settings(name)["Service"]["User"] == dict(rows)[named]
+    file = "/etc/sam/%i.toml" if of_instance else "/etc/sam/sam.toml"
+    assert {*re.findall(r"--config (\S+)", text)} == {file}
 
 
 def credentials_of(settings: type[Settings]) -> set[str]:

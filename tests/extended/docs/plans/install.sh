@@ -1,2 +1,2 @@
 #: place bare
-#: skip sh 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20: of booted machines; tests/extended/installed
+#: skip sh 1 2 3 4 5 6 7 8 9 10: of booted machines; tests/extended/installed
