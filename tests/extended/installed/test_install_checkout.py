@@ -69,6 +69,12 @@ def test_its_services_start(machine: Machine) -> None:
     assert machine.succeed("systemctl is-active sam-consume") == "active\n"
 
 
+def test_on_sqlite_all_services_have_the_account_of_the_file(machine: Machine) -> None:
+    shown = machine.succeed("systemctl show -P User 'sam-*.service' sam-failed@x.service").split()
+
+    assert shown == [*["sam"] * (len(shown) - 1), "root"]
+
+
 def test_an_upgrade_loses_no_result_that_is_published_meanwhile(machine: Machine) -> None:
     upgrade = UPGRADE_CHECKOUT.replace("-u sam-admin", "-u sam")  # the account of the file
     stop, _, rest = upgrade.partition("\n")
