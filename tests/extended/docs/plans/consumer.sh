@@ -3,7 +3,7 @@
 #: replace msg1.example.org:61613 => {activemq}
 #: replace msg2.example.org:61613 => {rabbitmq}
 #: replace grid.probe.metricOutput => grid.{uuid}
-#: replace postgresql+psycopg2://sam_loader@db.example.org/sam?sslmode=verify-full => sqlite:///sam.db
+#: replace postgresql://sam@db.example.org/sam?sslmode=verify-full => sqlite:///sam.db
 cp sam.toml spool.toml
 publish() { sam-publish -q result --metric org.example.Ping --status OK --flavour CE --host "$@"; }
 to() { publish "$3" --no-spool --broker "stomp://$1" --destination "$2"; }
