@@ -7,7 +7,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
@@ -40,7 +39,7 @@ from sam_pipeline.spark_jobs.rules.figures import (
     months_in_a_row,
 )
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
-from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, percent, rounded, short
+from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short, short_change
 from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures
 from sam_pipeline.spark_jobs.runs.published import (
     Names,
@@ -341,7 +340,5 @@ def _verdict(figure: Figure, of_targets: str) -> str:
 def _change(name: str, value: Fraction | None, before: Fraction | None) -> TableCell:
     """The difference of two figures as a file or the table has them, so that columns add up."""
     now, then = rounded(value), rounded(before)
-    if now is None or then is None:
-        return TableCell(f"{name}_change", None, "change", NO_FIGURE)
-    shown = Decimal(short(now)) - Decimal(short(then))
-    return TableCell(f"{name}_change", now - then, "change", f"{shown:+}")
+    change = None if now is None or then is None else now - then
+    return TableCell(f"{name}_change", change, "change", short_change(value, before))

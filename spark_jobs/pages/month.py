@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 from sam_pipeline.spark_jobs.pages.writer import group_anchor, group_page, site_page
 from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, own_targets, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import ARGO
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.figures import (
     Figure,
     GroupTotal,
@@ -38,7 +38,7 @@ from sam_pipeline.spark_jobs.rules.figures import (
     group_totals,
 )
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
-from sam_pipeline.spark_jobs.rules.seconds import short
+from sam_pipeline.spark_jobs.rules.seconds import short, short_change
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, PublishedRun, until_of
 from sam_pipeline.spark_jobs.runs.seal import Seal
@@ -79,12 +79,15 @@ class MemberRow:
 class MatrixRow:
     """A site or a group: the period's figures, then a cell for each day.
 
-    The filter of the table looks for the name of a site and those of its `groups`. A group has its
-    `members`, with their figures over the period.
+    `change` is that of the availability against the month before. The filter of the table looks for
+    the name of a site and those of its `groups`, with their types. A group has its `members`, with
+    their figures over the period.
     """
 
     name: str
     total: PeriodTotals
+    targets: Targets
+    change: str
     days: Sequence[Cell]
     groups: Sequence[str] = ()
     members: Sequence[MemberRow] = ()
@@ -184,6 +187,10 @@ class Month:
         return f"{self.period.first:%B %Y}"
 
     @property
+    def name_before(self) -> str:
+        return f"{self.period.first - timedelta(days=1):%B}"
+
+    @property
     def days(self) -> list[Day]:
         until = {run.day: run.until for run in self.runs}
         return [Day(day, until.get(day)) for day in self.period.days()]
@@ -198,6 +205,20 @@ class Month:
     def until(self) -> int | None:
         """The end of the data (epoch s), if a day was open."""
         return until_of(self.runs)
+
+    def change(self, level: str, figure: Figure) -> str:
+        """The change of an availability against the month before; empty without one."""
+        before = self._before[level].get(figure.names)
+        return short_change(figure.availability, before.availability) if before else ""
+
+    @cached_property
+    def _before(self) -> Mapping[str, Mapping[Names, Figure]]:
+        """The figures of the month before by level and names."""
+        first = month_of(self.period.first - timedelta(days=1)).first
+        return {
+            level: {figure.names: figure for figure in self.history.in_month(level, first)}
+            for level in (SITE, GROUP)
+        }
 
     def year_of(self, level: str, names: Names, page: str) -> YearView | None:
         """The year of a site or group up to the month, and where its `page` is in each month."""
@@ -215,7 +236,8 @@ def site_matrix(
     for of_type in groups:
         for group in (*of_type.missed, *of_type.met):
             for member in group.members:
-                groups_of.setdefault(member.site, []).append(group.name)
+                group_name = f"{of_type.group_type} {group.name}"
+                groups_of.setdefault(member.site, []).append(group_name)
     rows = []
     for total in _worst_first(month, SITE, map(added_up, figures.values())):
         [site] = total.names
@@ -230,7 +252,9 @@ def site_matrix(
                 cells.append(availability_cell(shown, targets, 0, link))
             else:
                 cells.append(empty_cell(day in computed))
-        rows.append(MatrixRow(site, totals_of(total, targets), cells, groups_of.get(site, ())))
+        change = month.change(SITE, total)
+        of_site = groups_of.get(site, ())
+        rows.append(MatrixRow(site, totals_of(total, targets), targets, change, cells, of_site))
     return Matrix(rows)
 
 
@@ -264,6 +288,8 @@ def group_matrices(
         row = MatrixRow(
             name,
             totals_of(total, own_targets),
+            own_targets,
+            month.change(GROUP, total),
             cells,
             members=of_group,
             has_no_weight=total.has_no_weight,

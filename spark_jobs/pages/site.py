@@ -72,12 +72,12 @@ class DaySpan:
 
 @dataclass(frozen=True)
 class CauseTable:
-    """The first causes of a class of failures with their days, and the number of the others."""
+    """The first causes of a class of failures with their days, and the others."""
 
     title: str
     costs: bool
     rows: Sequence[tuple[Cause, Sequence[DaySpan]]]
-    more: int
+    more: Sequence[tuple[Cause, Sequence[DaySpan]]]
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,7 @@ def site_view(
             if of_month.causes
         ],
         "days": days,
+        "expected": day_spans(view.day.day for view in days),
         "spells": list(_spells(days, open_day))[::-1],
         "open_day": open_day,
         "since": since if since > min(run.reads_from for run in month.runs) else 0,
@@ -194,13 +195,10 @@ def site_view(
 def _cause_table(
     found: CauseList, at_most: int, days_of: Mapping[Key, Sequence[date]]
 ) -> CauseTable:
-    title, causes = str(found), found.causes
-    return CauseTable(
-        title[0].upper() + title[1:],
-        found.title == COSTLY,
-        [(cause, day_spans(days_of.get(cause.key, ()))) for cause in causes[:at_most]],
-        len(causes[at_most:]),
-    )
+    title = str(found)
+    rows = [(cause, day_spans(days_of.get(cause.key, ()))) for cause in found.causes]
+    title = title[0].upper() + title[1:]
+    return CauseTable(title, found.title == COSTLY, rows[:at_most], rows[at_most:])
 
 
 def _section(

@@ -45,6 +45,7 @@ from sam_pipeline.spark_jobs.explain.incidents import (
 from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, site_contacts
+from sam_pipeline.spark_jobs.pages.glance import glance
 from sam_pipeline.spark_jobs.pages.lists import (
     changes_page,
     incidents_page,
@@ -251,18 +252,20 @@ def _write_month(
         month.report, month.period, month.runs, in_order(incidents), days, members
     )
     groups = group_matrices(month, members, figures)
+    sites = site_matrix(month, figures, groups)
+    at_a_glance = glance(month, sites, figures, found)
     pages: list[tuple[str, str, object]] = [
         *((of_type.link, "groups.html", of_type) for of_type in groups),
         (TRENDS, "trends.html", trends_page(connection, month)),
         (INCIDENTS, "incidents.html", incidents_page(found)),
         (CHANGES, "changes.html", changes_page(connection, month)),
-        (INDEX, "month.html", site_matrix(month, figures, groups)),
+        (INDEX, "month.html", sites),
     ]
     if month.seal:
         pages.append((REVISIONS, "revisions.html", revisions_page(connection, month, month.seal)))
     for page, template, view in pages:
         path = f"{month.path}/{page}"
-        files.write(path, template, view=view, month=month, groups=groups)
+        files.write(path, template, view=view, month=month, groups=groups, glance=at_a_glance)
 
 
 def _read_site(

@@ -38,6 +38,7 @@ REVISIONS = "revisions.html"
 INCIDENTS = "incidents.html"
 MANIFEST = "pages.sha256"
 
+MAIL = re.compile(r"([\w.+-]+@[\w-]+(?:\.[\w-]+)+)")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # Other pages, and the devices of Windows, which ignores what follows a dot.
 _TAKEN = {"index", "trends", "changes", "revisions", "incidents", "con", "prn", "aux", "nul"} | {
@@ -80,6 +81,7 @@ class PageFiles:
             one_line=one_line,
             css=css_text,
             known=known_identity,
+            mail=MAIL.split,
         )
 
     def write(self, path: str, template: str, **values: Any) -> None:

@@ -82,6 +82,13 @@ def rounded(value: Fraction | None) -> Decimal | None:
     return Decimal((2 * exact.numerator + exact.denominator) // (2 * exact.denominator)).scaleb(-5)
 
 
+def short_change(value: Fraction | None, before: Fraction | None) -> str:
+    """The difference of two figures as they are shown, so that they add up."""
+    if value is None or before is None:
+        return NO_FIGURE
+    return f"{Decimal(short(value)) - Decimal(short(before)):+}"
+
+
 def short(value: Fraction | Decimal | None, places: int = 2) -> str:
     """The figure with `places` decimals, rounded half up, but never up to a whole number.
 

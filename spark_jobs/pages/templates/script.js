@@ -1,6 +1,7 @@
 "use strict";
-// Heads that sort, and a box that filters by name or group. Without this script, pages lack only these two.
+// Heads that sort, a box that filters by name or group, titles of days. Without it, pages lack only these.
 const LONG = 10;
+const FILTER = "filter";
 const NEXT = {none: "ascending", ascending: "descending", descending: "none"};
 
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -21,10 +22,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
     showBands();
   }
 
+  // The whole name of a group selects its sites alone: "tier 1" is not "tier 10".
   function filter(box, count) {
     wanted = box.value.trim().toLowerCase();
-    for (const row of rows) row.hidden = !nameOf(row).includes(wanted);
-    count.value = wanted && `${rows.filter(row => !row.hidden).length} of ${rows.length}`;
+    const isGroup = wanted && rows.some(row => groupsOf(row).includes(wanted));
+    for (const row of rows) row.hidden = !(isGroup ? groupsOf(row).includes(wanted) : nameOf(row).includes(wanted));
+    count.value = wanted && `Only “${box.value.trim()}”: ${rows.filter(row => !row.hidden).length} of ${rows.length}`;
     showBands();
   }
 
@@ -57,6 +60,39 @@ for (const table of document.querySelectorAll("table.sortable")) {
     box.type = "search";
     box.addEventListener("input", () => filter(box, count));
     (table.closest(".scroll") ?? table).before(label, " ", count);
+    // The fragment of the address has the filter of the first table.
+    if (label === document.querySelector(".filter")) {
+      const read = () => {
+        box.value = new URLSearchParams(location.hash.slice(1)).get(FILTER) ?? "";
+        filter(box, count);
+      };
+      const write = () => {
+        const hash = wanted && `#${new URLSearchParams([[FILTER, box.value.trim()]])}`;
+        history.replaceState(null, "", hash || location.href.split("#")[0]);
+      };
+      box.addEventListener("input", write);
+      addEventListener("hashchange", read);
+      read();
+    }
+  }
+}
+
+// A day's title has its date, its availability, and what the legend says about the class of its cell.
+const meanings = {};
+for (const swatch of document.querySelectorAll(".legend .swatch")) {
+  meanings[swatch.className.split(" ")[1]] ??= swatch.nextSibling.textContent.trim();
+}
+for (const row of document.querySelectorAll(".matrix tbody tr:not(.band)")) {
+  const heads = row.closest("table").tHead.rows[0].cells;
+  const name = row.cells[0].textContent.trim();
+  for (const cell of row.cells) {
+    const day = heads[cell.cellIndex].querySelector("time");
+    if (!day) continue;
+    const kind = cell.className.split(" ")[0].replace(/^d?$/, "m");
+    const figure = cell.textContent.match(/[\d.]+/)?.[0] ?? (kind === "m" ? "100" : "");
+    const words = [meanings[kind], ...(cell.classList.contains("d") ? ["partly in downtime"] : [])];
+    if (figure) words.unshift(`availability ${figure} %`);
+    cell.title = `${name}, ${day.dateTime}: ${words.join(", ")}`;
   }
 }
 
@@ -67,7 +103,7 @@ function comparison(rows, column, order) {
     const cell = row.cells[column];
     return (cell?.matches("td") ? cell.firstChild : cell)?.textContent.trim() ?? "";
   };
-  const number = row => parseFloat(text(row).replace(/^[^\d.]+/, ""));
+  const number = row => parseFloat(text(row).match(/[+-]?[\d.]+/)?.[0]);
   const areNumbers = rows.every(row => /^[^\d\p{L}]*([\d.]+( of \d+)?)?$/u.test(text(row)));
   const isEmpty = areNumbers ? row => isNaN(number(row)) : row => text(row) === "";
   const compare = areNumbers
@@ -75,6 +111,10 @@ function comparison(rows, column, order) {
     : (one, other) => text(one).localeCompare(text(other), "en", {numeric: true});
   const sign = order === "ascending" ? 1 : -1;
   return (one, other) => isEmpty(one) - isEmpty(other) || (isEmpty(one) ? 0 : sign * compare(one, other));
+}
+
+function groupsOf(row) {
+  return (row.dataset.groups ?? "").toLowerCase().split("\n");
 }
 
 function nameOf(row) {

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.tree import write_pages
+from sam_pipeline.spark_jobs.pages.writer import TEMPLATES
 from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
 from tests.support.reports.pages import BAD_SITE, MARKED_DAY, PERIOD, fill, write_large_pages
@@ -24,6 +25,7 @@ KINDS = (
     f"{MONTH}/trends.html",
     f"{MONTH}/incidents.html",
     "test/2026-10/changes.html",
+    "test/2026-10/revisions.html",
 )
 # Of processor time, so that a busy machine changes little; where all is quiet less than a second.
 DRAWN_WITHIN_S = 3
@@ -119,7 +121,7 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     page.goto((out / f"{MONTH}/index.html").as_uri())
     rows = page.locator(".matrix tbody tr:not([hidden]) th")
     first_order = rows.all_inner_texts()
-    figures = page.locator(".matrix tbody td:nth-of-type(2)")
+    figures = page.locator(".matrix tbody td:nth-of-type(3)")
     head = page.locator("thead th", has_text="bility").nth(1)
     orders = []
 
@@ -132,6 +134,46 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     assert head.get_attribute("aria-sort") == "descending"
     head.get_by_role("button").click()
     assert rows.all_inner_texts() == first_order
+
+
+def test_each_day_of_the_matrix_has_a_title_and_its_head_stays_in_sight(
+    page: Page, out: Path, large: tuple[Path, Path]
+) -> None:
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+    days = page.locator(".matrix tbody tr:not(.band) td:nth-of-type(n+5)")
+    titles = days.evaluate_all("cells => cells.map(cell => cell.title)")
+    page.goto(large[0].as_uri())
+    page.evaluate("scrollTo(0, 4000)")
+
+    assert len(titles) == 10 * 30 and all(", 2026-11-" in title for title in titles)
+    assert any(title.endswith("availability 100 %, targets met") for title in titles)
+    assert any(title.endswith(": not computed") for title in titles)
+    head = page.locator(".matrix thead th").nth(9).bounding_box()
+    assert head is not None and head["y"] == 0
+
+
+def test_the_filter_knows_groups_is_in_the_address_and_printed(page: Page, tmp_path: Path) -> None:
+    rows = [
+        f"<tr data-groups='tier {n % 12}\ncountry CH'><th>SITE-{n}</th></tr>" for n in range(24)
+    ]
+    script = (TEMPLATES / "script.js").read_text()
+    table = (
+        f"<table class=sortable><thead><tr><th>Site</thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+    (tmp_path / "page.html").write_text(f"<meta charset=utf-8>{table}<script>{script}</script>")
+    url = (tmp_path / "page.html").as_uri()
+    page.goto(url)
+    shown = page.locator("tbody tr:not([hidden])")
+
+    page.locator("input").fill("Tier 1")
+    assert shown.all_inner_texts() == ["SITE-1", "SITE-13"]  # not those of tier 10
+    assert page.url == f"{url}#filter=Tier+1"
+    assert page.locator("output").inner_text() == "Only “Tier 1”: 2 of 24"
+    page.goto("about:blank")
+    page.goto(f"{url}#filter=site-2")
+    assert shown.all_inner_texts() == ["SITE-2", "SITE-20", "SITE-21", "SITE-22", "SITE-23"]
+    page.locator("input").fill("")
+    assert (page.url, shown.count()) == (url, 24)
 
 
 def test_a_bad_day_is_opened_by_its_anchor_without_scripts(phone: Page, out: Path) -> None:

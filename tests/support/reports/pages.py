@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.pages.glance import Glance
 from sam_pipeline.spark_jobs.pages.month import Month, site_matrix
 from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
@@ -142,7 +143,9 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     month = Month(REPORT, days, "large", runs, None, PeriodTargets(of_report))
     figures = {site_name(number): of_days(number, Size(500, 31, 5)) for number in range(500)}
     matrix = site_matrix(month, figures, [])
-    files.write("large/index.html", "month.html", view=matrix, month=month, groups=[])
+    files.write(
+        "large/index.html", "month.html", view=matrix, month=month, groups=[], glance=Glance()
+    )
     size = Size(1, 31, 20, flapping=48)
     timelines = {day: Timelines(site_segments(day, 0, size), of_report) for day in days.days()}
     explained = explained_days(month, site_name(0), timelines, ReadResults())
