@@ -60,6 +60,8 @@ _KEEP = (
     f" WHERE {_OF_MONTH}"
 )
 
+_STEPS = (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL, _KEEP)
+
 
 @dataclass(frozen=True)
 class Revision:
@@ -174,10 +176,7 @@ def seal(
             "os_login": login_name(),
         }
         lite = connection.dialect.name == "sqlite"
-        steps = (
-            (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL, _KEEP) if lite else (_SEAL_MONTH,)
-        )
-        for statement in steps:
+        for statement in _STEPS if lite else (_SEAL_MONTH,):
             connection.execute(text(statement), key)
         [sealed] = seals(connection, name, month)
         if lite:  # seal_month() records it
