@@ -47,10 +47,11 @@ from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, added_up, member
 
 @dataclass(frozen=True)
 class Day:
-    """A column of the matrix; `until` is set if the day was open."""
+    """A column of the matrix; `until` is set if the day was open. A computed one has a page."""
 
     day: date
     until: int | None
+    is_computed: bool = True
 
     @property
     def weekday(self) -> str:
@@ -193,7 +194,7 @@ class Month:
     @property
     def days(self) -> list[Day]:
         until = {run.day: run.until for run in self.runs}
-        return [Day(day, until.get(day)) for day in self.period.days()]
+        return [Day(day, until.get(day), day in until) for day in self.period.days()]
 
     @property
     def computed_at(self) -> str:

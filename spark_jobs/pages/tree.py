@@ -5,6 +5,7 @@
     REPORT/2026-11/index.html        sites by day
     REPORT/2026-11/SITE.html#DAY     a site, with the explanation of each day
     REPORT/2026-11/groups/TYPE.html  federations, regions, VOs
+    REPORT/2026-11/days/DAY.html     all sites over the hours of a day
     REPORT/2026-11/trends.html       the most status changes
     REPORT/2026-11/incidents.html    how often sites failed, for how long, and why
     REPORT/2026-11/changes.html      figures that a later run changed
@@ -46,6 +47,7 @@ from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, ReadRes
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, site_contacts
 from sam_pipeline.spark_jobs.pages.glance import glance
+from sam_pipeline.spark_jobs.pages.hours import hours_pages
 from sam_pipeline.spark_jobs.pages.lists import (
     changes_page,
     incidents_page,
@@ -263,6 +265,7 @@ def _write_month(
     ]
     if month.seal:
         pages.append((REVISIONS, "revisions.html", revisions_page(connection, month, month.seal)))
+    pages += ((page, "hours.html", view) for page, view in hours_pages(connection, month, figures))
     for page, template, view in pages:
         path = f"{month.path}/{page}"
         files.write(path, template, view=view, month=month, groups=groups, glance=at_a_glance)

@@ -72,6 +72,7 @@ class PageFiles:
             hours=HOURS,
             statuses=FOLDED,
             site_page=site_page,
+            day_page=day_page,
         )
         self._environment.filters.update(
             short=short,
@@ -159,6 +160,11 @@ def _digest(page: bytes) -> str:
 def month_path(report: str, month: date) -> str:
     """The directory of a report's month."""
     return f"{slug(report, str.lower)}/{month:%Y-%m}"
+
+
+def day_page(day: date) -> str:
+    """The page of a day, relative to the index of the month."""
+    return f"days/{day}.html"
 
 
 def year_page(report: str, day: date) -> str:
