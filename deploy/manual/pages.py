@@ -39,7 +39,7 @@ ABOUT_CONFIG = (
 )
 EXAMPLE = """\
 [database]
-url = "postgresql://sam@db.example.org/sam?sslmode=verify-full"
+url = "postgresql:///sam"
 
 [publisher]
 brokers = ["stomp+ssl://msg1.example.org:61614"]
