@@ -22,10 +22,15 @@ The pages of a month always show the whole month: the period only chooses the mo
 only the page of that site is written, in each month; links to other pages lead nowhere until these
 have been written.
 
+With --public no page has contacts, persons, identities of publishers or ids of messages. Sites,
+endpoints, monitoring hosts and texts stay: what probes report, and the reasons and descriptions of
+exclusions, seals and downtimes, is printed as it was written.
+
 examples:
   sam-report pages --month 2026-11 --out report/                    then open report/index.html
   sam-report pages --from 365d --to yesterday --out report/         the last twelve months
   sam-report pages --month 2026-11 --site SITE-A --out report/      only the page of SITE-A
+  sam-report pages --month 2026-11 --out public/ --public           for a public web server
   sam-report pages --year 2026 --out report/    one page for each report: REPORT/2026.html
 """
 
@@ -41,6 +46,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         type=year_argument,
         metavar="YEAR",
         help="instead of months: a page of this year for each report, to print",
+    )
+    command.add_argument(
+        "--public",
+        action="store_true",
+        help="leave out contacts, persons, identities of publishers and ids of messages",
     )
     command.set_defaults(handler=run_pages)
 
@@ -67,9 +77,13 @@ def run_pages(args: argparse.Namespace) -> int:
         raise ReportUsage("--year does not go with --site: its pages show all sites")
     with reading_at_once(open_database(args, READER)) as connection:
         if args.year is not None:
-            written = write_years(connection, args.report, period, args.out, archive)
+            written = write_years(
+                connection, args.report, period, args.out, archive, public=args.public
+            )
         else:
-            written = write_pages(connection, args.report, period, args.out, args.site, archive)
+            written = write_pages(
+                connection, args.report, period, args.out, args.site, archive, public=args.public
+            )
     index = args.out / "index.html"
     if args.json:
         print_json({"index": str(index) if args.site is None else None, "pages": written})

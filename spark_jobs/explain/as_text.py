@@ -344,9 +344,9 @@ def exclusion_text(exclusion: Exclusion) -> str:
     if exclusion.kind == METRIC and any(selectors):
         target += f" at {' '.join(filter(None, selectors))}"
     times = f"{time_text(exclusion.start)} to {time_text(exclusion.end)}"
+    by = f", by {exclusion.who}" if exclusion.who else ""
     return (
-        f"exclusion {exclusion.exclusion_id} of {target}, {times},"
-        f" by {exclusion.who}: {one_line(exclusion.reason)}"
+        f"exclusion {exclusion.exclusion_id} of {target}, {times}{by}: {one_line(exclusion.reason)}"
     )
 
 
@@ -367,7 +367,7 @@ def result_text(result: Result) -> str:
     judged = f" ({threshold_text(result)})" if isinstance(result, JudgedResult) else ""
     status = f"{time_text(result.measured)} {result.status}{judged}"
     message = message_text(result.message_id or "no message id", result.publisher)
-    return f"{status}{text} ({message})"
+    return f"{status}{text}{f' ({message})' if result.is_signed else ''}"
 
 
 def message_text(message_id: str, publisher: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -91,6 +91,11 @@ class Result:
     performance_data: str
     monitoring_host: str
     result_id: int = 0
+    is_signed: bool = True
+
+    def unsigned(self) -> Result:
+        """The result without its message and the identity that sent it, for the public."""
+        return replace(self, message_id="", publisher="", is_signed=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +136,14 @@ class ReadResults(dict[Instance, list[Result]]):
     since = 0
     archived: Mapping[date, int] = {}
     announcers: Mapping[Downtime, str] = {}
+
+    def unsigned(self) -> ReadResults:
+        """The same results without their messages and identities, for the public."""
+        others = ReadResults(
+            {instance: [r.unsigned() for r in results] for instance, results in self.items()}
+        )
+        others.since, others.archived = self.since, self.archived
+        return others
 
 
 class CountedResults:

@@ -86,14 +86,20 @@ class Moved:
 
 
 def moved_figures(
-    connection: Connection, report: str, month: Period, before: int, after: int
+    connection: Connection,
+    report: str,
+    month: Period,
+    before: int,
+    after: int,
+    *,
+    public: bool = False,
 ) -> list[Moved]:
     """The sites, then the groups, whose figures of the month differ; those first that matter most.
 
     A verdict that moved matters more than a figure. The revision after the newest sealed one is
-    what the next seal would publish.
+    what the next seal would publish. For the `public`, exclusions do not name who made them.
     """
-    changes = _Changes(connection, report, month, before, after)
+    changes = _Changes(connection, report, month, before, after, public)
     targets = [period_targets(connection, report, month, revision=n) for n in (before, after)]
     moved = []
     for level in (SITE, GROUP):
@@ -140,7 +146,13 @@ class _Changes:
     """The changes of days by the runs that replaced those of the earlier revision."""
 
     def __init__(
-        self, connection: Connection, report: str, month: Period, before: int, after: int
+        self,
+        connection: Connection,
+        report: str,
+        month: Period,
+        before: int,
+        after: int,
+        public: bool,
     ) -> None:
         bound = {"report": report, "before": before, "after": after}
         self._of: dict[tuple[str, Names], list[Any]] = {}
@@ -156,7 +168,7 @@ class _Changes:
 
         @cache
         def announcements(old: int, new: int) -> list[tuple[Downtime | Exclusion, bool]]:
-            return changed_announcements(connection, old, new)
+            return changed_announcements(connection, old, new, public=public)
 
         self._announcements = announcements
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -138,6 +138,10 @@ class Exclusion(Announcement):
     end: int
     reason: str
     who: str
+
+    def unsigned(self) -> Exclusion:
+        """The exclusion without the person behind it, for the public."""
+        return replace(self, who="")
 
 
 class GroupMember(NamedTuple):

@@ -199,7 +199,9 @@ def changes_page(connection: Connection, month: Month) -> Values:
             announcements = [
                 f"{'new' if is_new else 'no longer'}:"
                 f" {downtime_text(of) if isinstance(of, Downtime) else exclusion_text(of)}"
-                for of, is_new in changed_announcements(connection, old_run_id, run_id)
+                for of, is_new in changed_announcements(
+                    connection, old_run_id, run_id, public=month.public
+                )
             ]
             if left_out := len(announcements[_MAX_ANNOUNCEMENTS:]):
                 announcements[_MAX_ANNOUNCEMENTS:] = [f"and {left_out} more"]
@@ -208,7 +210,7 @@ def changes_page(connection: Connection, month: Month) -> Values:
             RunChanges(
                 as_day(day),
                 str(finished_at).replace("T", " ")[:19],
-                who or "",
+                "" if month.public else who or "",
                 is_candidate,
                 ", ".join(reasons),
                 changes[:_MAX_CHANGES],
@@ -240,7 +242,8 @@ def revisions_page(connection: Connection, month: Month, seal: Seal) -> Values:
 
     def view(number: int, of: Revision | None = None) -> RevisionView:
         args = (connection, month.report, month.period, number - 1, number)
-        return RevisionView(of, moved_figures(*args) if number > 1 else [])
+        moved = moved_figures(*args, public=month.public) if number > 1 else []
+        return RevisionView(of, moved)
 
     return {
         "next": view(seal.newest.revision + 1) if seal.figures else None,

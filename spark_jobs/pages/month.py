@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import cached_property
 from itertools import chain, groupby
@@ -135,7 +135,8 @@ class Matrix:
 class Month:
     """A report over a whole month; all its pages need this.
 
-    `in_bad_row` are the sites that were below a target in this month and in the two before.
+    `in_bad_row` are the sites that were below a target in this month and in the two before. Pages
+    for the `public` name no persons, publishers or messages.
     """
 
     report: str
@@ -149,6 +150,18 @@ class Month:
     contacts: Mapping[str, str] = field(default_factory=dict)
     in_bad_row: Collection[str] = ()
     announcers: Mapping[Downtime, str] = field(default_factory=dict)
+    public: bool = False
+
+    def for_the_public(self) -> Month:
+        """The month without contacts, persons and identities."""
+        seal = self.seal
+        if seal:
+            seal = replace(seal, revisions=[of.unsigned() for of in seal.revisions])
+        runs = [
+            replace(run, who="", exclusions=[exclusion.unsigned() for exclusion in run.exclusions])
+            for run in self.runs
+        ]
+        return replace(self, runs=runs, seal=seal, contacts={}, announcers={}, public=True)
 
     @property
     def sealed(self) -> str:

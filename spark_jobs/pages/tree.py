@@ -114,6 +114,8 @@ def write_pages(
     out: Path,
     site: str | None = None,
     archive: OpenArchive = no_archive,
+    *,
+    public: bool = False,
 ) -> list[str]:
     """Write the pages of the months in which the period lies into `out`.
 
@@ -139,6 +141,8 @@ def write_pages(
     }
     new = wanted - recorded.keys()
     months = _months(connection, wanted, recorded)
+    if public:
+        months = [month.for_the_public() for month in months]
     if site is not None:
         require_site(connection, reports, site, chosen)
         for month in months:
@@ -151,7 +155,7 @@ def write_pages(
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
             of_year = year_to(month.period.first)
             beside = sorted(month.contacts.items()), sorted(map(str, month.announcers.items()))
-            others = (month.sealed, month.beside, *beside)
+            others = (month.sealed, month.beside, *beside, month.public)
             inputs = month_digest(connection, month.report, month.period, of_year, *others)
             if not files.keep(month.path, inputs):
                 _write_month(connection, month, files, archive)
@@ -166,6 +170,8 @@ def write_years(
     period: Period,
     out: Path,
     archive: OpenArchive = no_archive,
+    *,
+    public: bool = False,
 ) -> list[str]:
     """Write the page of a year for each report with figures in it, and the start page.
 
@@ -180,10 +186,15 @@ def write_years(
     files = PageFiles(out)
     for name in published_reports(connection, report, period):
         view = year_view(connection, name, period, files, archive)
+        if public:
+            view = view.for_the_public()
         files.write(year_page(name, period.first), "year.html", view=view)
     published = published_months(connection)
     recorded = {key: pages for key in published if (pages := files.recorded(month_path(*key)))}
-    files.write(INDEX, "start.html", view=start_view(_months(connection, set(), recorded), out))
+    months = _months(connection, set(), recorded)
+    if public:
+        months = [month.for_the_public() for month in months]
+    files.write(INDEX, "start.html", view=start_view(months, out))
     return [INDEX, *(path for path in files.digests if path != INDEX)]
 
 
@@ -278,7 +289,7 @@ def _read_site(
     read = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
     segments = {day: list(of_day) for day, of_day in groupby(read, _day)}
     results = read_failing(connection, month.runs, segments, MAX_RESULTS_OF_SITE, archive)
-    return days, segments, results
+    return days, segments, results.unsigned() if month.public else results
 
 
 def _draw(month: Month, files: PageFiles, sites: Sequence[_SiteData]) -> _Drawn:

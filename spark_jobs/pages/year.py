@@ -68,6 +68,11 @@ class Year:
     incidents: Sequence[Incident]
     revisions: Sequence[tuple[date, Revision]]
 
+    def for_the_public(self) -> Year:
+        """The year without the persons who sealed its months."""
+        revisions = [(month, revision.unsigned()) for month, revision in self.revisions]
+        return replace(self, revisions=revisions)
+
     @property
     def missed(self) -> int:
         """The number of sites that miss a target over the year."""

@@ -292,11 +292,12 @@ class TracedChanges:
 
 
 def changed_announcements(
-    connection: Connection, old: int, new: int
+    connection: Connection, old: int, new: int, *, public: bool = False
 ) -> list[tuple[Downtime | Exclusion, bool]]:
     """The downtimes, then the exclusions that only one of two runs has read, and if it is the new.
 
-    Rows of the old run are first. One that was changed is listed twice.
+    Rows of the old run are first. One that was changed is listed twice. For the `public`,
+    exclusions do not name who made them.
     """
     before, after = (
         map(json.loads, connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one())
@@ -308,6 +309,8 @@ def changed_announcements(
             for row in rows:
                 if row not in others:
                     announcement = recorded_downtime(row) if kind is Downtime else Exclusion(**row)
+                    if public and isinstance(announcement, Exclusion):
+                        announcement = announcement.unsigned()
                     differences.append((announcement, is_new))
     return differences
 

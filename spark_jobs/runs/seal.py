@@ -77,7 +77,12 @@ class Revision:
 
     def __str__(self) -> str:
         because = f": {self.reason}" if self.reason else ""
-        return f"as revision {self.revision} on {self.sealed_at:%Y-%m-%d} by {self.who}{because}"
+        by = f" by {self.who}" if self.who else ""
+        return f"as revision {self.revision} on {self.sealed_at:%Y-%m-%d}{by}{because}"
+
+    def unsigned(self) -> Revision:
+        """The revision without the person behind it, for the public."""
+        return replace(self, who="")
 
 
 @dataclass(frozen=True)

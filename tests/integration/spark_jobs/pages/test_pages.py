@@ -31,6 +31,7 @@ from sam_pipeline.spark_jobs.pages.lists import incidents_page
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
+from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import PeriodTargets
@@ -38,7 +39,7 @@ from sam_pipeline.sql.database.engine import name_of, writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.reports import bad_month
 from tests.support.reports.database import DAY, Grid, profile, url_of
-from tests.support.reports.month import site_name
+from tests.support.reports.month import insert, site_name
 from tests.support.reports.pages import (
     BAD_SITE,
     FIRST,
@@ -156,6 +157,46 @@ def test_downtimes_and_exclusions_are_drawn_and_listed(pages: Pages) -> None:
         assert reason in day
     # An excluded monitoring host is listed only at the sites that it measured.
     assert "its clock was wrong" not in pages[f"{NOVEMBER}/{site_name(8)}.html"]
+
+
+PRIVATE = (r"\bada\b", "nightly", "boss", "Jane", "jane@", "key:nagios", r"m-\d{10}-")
+
+
+def test_public_pages_name_no_person_publisher_or_message(copy: Grid, tmp_path: Path) -> None:
+    with writing(copy.loader) as connection:
+        contact = {"siteName": BAD_SITE, "contact": "Jane <jane@example.org>", "publisher": "key:x"}
+        insert(connection, "siteContact", [{**contact, "timestamp": f"{FIRST}T00:00:00Z"}])
+    with writing(copy.engine) as connection:
+        add_candidate(connection, 77, date(2026, 10, 31))
+        exclusion = asdict(Exclusion(4, SITE, "", "", BAD_SITE, "", "", 0, 2**33, "new", "ada"))
+        statement = text("UPDATE run SET exclusions = :exclusions WHERE run_id = 77")
+        connection.execute(statement, {"exclusions": json.dumps([exclusion])})
+    both = ("--from", FIRST, "--to", LAST)
+    year = ("--year", "2026")
+
+    found: dict[bool, set[tuple[str, str]]] = {}
+    for public in (False, True):
+        out, option = tmp_path / f"{public}/out", ["--public"] * public
+        for period in (both, year):
+            write_pages(copy, out, *period, *option)
+        pages = pages_below(out)
+        found[public] = {
+            (word, name)
+            for name, page in pages.items()
+            for word in PRIVATE
+            if re.search(word, page)
+        }
+
+    assert {word for word, _ in found[False]} == set(PRIVATE)
+    assert {name.split("/")[-1] for _, name in found[False]} >= {
+        *("index.html", "changes.html", "revisions.html", "2026.html", f"{BAD_SITE}.html")
+    }
+    assert found[True] == set()
+    bad = pages[f"{NOVEMBER}/{BAD_SITE}.html"]
+    assert "exclusion 3 of monitoring host m1" in bad and "its clock was wrong" in bad
+    # They are written again where the others were.
+    write_pages(copy, tmp_path / "False/out", *both, "--public")
+    assert "Jane" not in (tmp_path / f"False/out/{NOVEMBER}/{BAD_SITE}.html").read_text()
 
 
 def test_both_databases_give_the_same_pages(
