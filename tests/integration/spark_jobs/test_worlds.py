@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyspark import SparkContext
@@ -22,10 +22,14 @@ from sam_pipeline.spark_jobs.compute.run import Run, Storage
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
-from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
+from sam_pipeline.spark_jobs.rules.days import Period, month_of
+from sam_pipeline.spark_jobs.rules.levels import FUNCTION, GROUP, SITE
+from sam_pipeline.spark_jobs.rules.seconds import rounded
+from sam_pipeline.spark_jobs.runs import seal
 from sam_pipeline.spark_jobs.runs.now.folding import ThingNow, read_sites_folded
 from sam_pipeline.spark_jobs.runs.origin import ResultOrigin
+from sam_pipeline.spark_jobs.runs.published import day_figures
+from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.archive import results as writing_results
 from sam_pipeline.sql.archive.day import archive_day
 from sam_pipeline.sql.archive.store import LocalStore
@@ -37,7 +41,7 @@ from tests.oracle.databases import DIALECTS, Databases
 from tests.oracle.duckdb_groups import Groups, groups
 from tests.oracle.duckdb_report import compute, read_figures, read_timeline
 from tests.oracle.duckdb_rules import KEYS, NAMES, SECONDS
-from tests.oracle.oracle import day_report, groups_over
+from tests.oracle.oracle import STATUSES, GroupFigures, day_report, groups_over
 from tests.oracle.spark import Arrangement, fill, run, stored_facts
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.reports.database import Grid
@@ -49,10 +53,11 @@ from tests.worlds.parquet_files import write_world
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import result_batches, topology_batches
 
+T = TypeVar("T")
 SEED = 39
 BATCHES, SIZE = 4, 30
-OF_ARCHIVE = 36
-"""Another seed."""
+OF_ARCHIVE, OF_REVISIONS = 36, 44
+"""Other seeds."""
 _RUNS = text(
     "SELECT report, day, results_read, results_ignored, instances, results_digest,"
     " topology_digest, downtimes_digest, exclusions_digest, input_digest, downtimes, exclusions"
@@ -165,6 +170,81 @@ def test_days_of_both_sources_make_one_report(
 
         assert set(archived.manifests) == {*days} & {*days_read(batch.setting)}
         assert published(engine, batch.setting) == before
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_each_revision_keeps_the_figures_of_what_was_known_when_it_was_sealed(
+    spark: SparkContext,
+    databases: Databases,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """Half of the results, downtimes, exclusions and members of groups arrive after a seal."""
+    batch, random = drawn_batch(OF_REVISIONS, number, 15), Random(number)
+    known = replace(batch, worlds=[halved(world, random) for world in batch.worlds])
+    reports = [profile.name for profile in batch.profiles]
+    monkeypatch.setattr(seal, "complete_reports", lambda *_: reports)  # whole months would be many
+    of_oracle = [
+        {fact: value for of_world in of.oracle_facts().values() for fact, value in of_world.items()}
+        for of in (known, batch)
+    ]
+    first_day = batch.setting.first_day
+    months = [
+        [day for day in batch.setting.days if day.replace(day=1) == first]
+        for first in sorted({day.replace(day=1) for day in batch.setting.days})
+    ]
+
+    with databases.empty(DIALECTS[number % 2]) as engine:
+        for revision, of in enumerate((known, batch), start=1):
+            fill(engine, of, Arrangement(shuffled=revision))
+            run(spark, engine, batch, Arrangement(), tmp_path)
+            assert dict(stored_facts(engine, first_day)) == of_oracle[0]
+            with writing(engine) as connection:
+                for days in months:
+                    month = month_of(days[0])
+                    seal.seal(connection, None, month, "Jane", "late results", 1_800_000_000)
+        assert dict(stored_facts(engine, first_day)) == of_oracle[1] != of_oracle[0]
+        kept = [dict(of_revision(engine, reports, months, number)) for number in (1, 2)]
+
+    for facts, expected in zip(kept, of_oracle, strict=True):
+        assert facts == {fact: expected.get(fact) for fact in facts}
+        sites = sum(fact[:2] == ("figures", "sites") for fact in expected)
+        assert sites == sum(fact[0] == "figures" for fact in facts)
+
+
+def halved(world: World, random: Random) -> World:
+    """The world without a half of each kind of rows, but with all endpoints."""
+
+    def half(rows: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(row for row in rows if random.random() < 0.5)
+
+    return replace(
+        world,
+        results=half(world.results),
+        downtimes=half(world.downtimes),
+        exclusions=half(world.exclusions),
+        site_groups=half(world.site_groups),
+    )
+
+
+def of_revision(
+    engine: Engine, reports: Sequence[str], months: Sequence[Sequence[date]], revision: int
+) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The figures of sites by day, and those of groups over the days of each month."""
+    with reading(engine) as connection:
+        for report, days in product(reports, months):
+            period = Period(days[0], days[-1])
+            of_days = day_figures(connection, report, SITE, period, revision=revision)
+            for day in of_days:
+                seconds = {status: getattr(day.seconds, status.lower()) for status in STATUSES}
+                values = map(rounded, (day.seconds.availability, day.seconds.reliability))
+                yield ("figures", "sites", report, str(day.day), *day.names), (seconds, *values)
+            for figure in period_figures(connection, report, GROUP, period, revision=revision):
+                values = map(rounded, (figure.availability, figure.reliability))
+                assert figure.sites_expected is not None and figure.sites_known is not None
+                means = GroupFigures(*values, figure.sites_expected, figure.sites_known)
+                yield ("groups", report, str(days[0]), str(days[-1]), *figure.names), means
 
 
 def chosen(engine: Engine, store: LocalStore, source: str, batch: Batch) -> ArchivedDays:
