@@ -156,7 +156,7 @@ def group_json(of: GroupExplanation) -> dict[str, Any]:
         "last_day": of.period.last,
         **dict(zip(NAMES[GROUP], of.total.names, strict=True)),
         **_figure_json(of.total.figure),
-        "argo_weights": in_ranges(of.argo_days),
+        "argo_weights": bool(of.argo_days),
         "members": [
             {
                 "site": availability.member.site,
@@ -181,6 +181,7 @@ def group_json(of: GroupExplanation) -> dict[str, Any]:
                 "day": day,
                 "run_id": of.run_of[day].run_id,
                 **_figure_json(figure),
+                "argo_weights": of.run_of[day].profile.weights == ARGO,
                 "members": [
                     {
                         "site": member.site,

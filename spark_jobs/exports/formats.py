@@ -73,12 +73,13 @@ def as_parquet(request: ExportRequest, stage: Stage) -> Iterator[Written]:
         partition = (f"report={path_part(request.report)}", f"day={run.day}")
         path = request.out.joinpath(table.name, *partition, "part-0.parquet")
         rows = 0
+        schema = table.schema
+        if run.profile.weights and set(NAMES[GROUP]) <= set(table.key):
+            schema = schema.with_metadata({"weights": run.profile.weights})
         with (
             output_file(path) as file,
-            pq.ParquetWriter(file, table.schema, compression="zstd") as writer,
+            pq.ParquetWriter(file, schema, compression="zstd") as writer,
         ):
-            if run.profile.weights and set(NAMES[GROUP]) <= set(table.key):
-                writer.add_key_value_metadata({"weights": run.profile.weights})
             for batch in batches(request.connection, table, request.report, run, request.site):
                 writer.write_batch(batch)
                 rows += batch.num_rows

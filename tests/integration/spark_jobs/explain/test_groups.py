@@ -7,6 +7,7 @@ from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine
 
@@ -14,11 +15,14 @@ from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.figures import Member
-from sam_pipeline.spark_jobs.rules.seconds import rounded
+from sam_pipeline.spark_jobs.rules.seconds import rounded, short
 from tests.integration.spark_jobs.conftest import SamReport
-from tests.support.reports.database import PROFILE
+from tests.support.reports.database import PROFILE as OTHER_FUNCTIONS
 from tests.support.reports.published_days import Timeline, publish
 
+PROFILE = OTHER_FUNCTIONS.replace(
+    "[functions.compute]", "[functions.ce]"
+)  # as `publish` names them
 GOOD: Timeline = {"00:00": "OK"}
 HALF: Timeline = {"00:00": "OK", "12:00": "CRITICAL"}
 DOWN: Timeline = {"00:00": "DOWNTIME"}
@@ -115,8 +119,13 @@ def test_weights_of_argo_and_of_0_are_pointed_out(
     """The stored weights are those that count."""
     argo = read_profile(write(tmp_path, f'weights = "argo"\n{PROFILE}'))
     publish(engine, argo, DAYS[0], {"A CE a": GOOD}, members(A=1))
-    publish(engine, october, DAYS[1], {"A CE a": GOOD}, members(A=0))
+    without = [Member("federation", "ZERO", "A", 0)]
+    publish(engine, october, DAYS[1], {"A CE a": GOOD}, members(A=0) + without)
 
+    out = tmp_path / "out"
+    sam_report("pages", "--month", "2026-10", "--out", out)
+    page = (out / "test/2026-10/groups/federation.html").read_text()
+    sam_report("export", "--format", "parquet", "--month", "2026-10", "--out", out)
     with_argo = sam_report(*MONTH).out
     [of_day] = sam_report(*MONTH[:3], "--day", DAYS[1], "--json").json
     weightless = sam_report(*MONTH[:3], "--day", DAYS[1]).out
@@ -127,6 +136,27 @@ def test_weights_of_argo_and_of_0_are_pointed_out(
     assert of_day["availability"] is None and of_day["sites_known"] == 1
     assert "weight 0" in weightless and "weight 0" in table
     assert "weight + 1, as in ARGO" in shown_argo and "ARGO" not in table
+    assert re.search("ZERO: no figure, as all weights are 0", page)
+    assert "<b>weight + 1</b>, as in ARGO" in page
+    exported = out / "report_group_site/report=test"
+    of_days = [pq.read_schema(exported / f"day={day}/part-0.parquet") for day in DAYS[:2]]
+    assert [(of_day.metadata or {}).get(b"weights") for of_day in of_days] == [b"argo", None]
+    assert {"weight", "availability", "ok_s"} < set(of_days[0].names)
+
+
+def test_the_page_of_groups_has_the_days_weights_and_share_of_each_member(
+    october: Profile, sam_report: SamReport, tmp_path: Path
+) -> None:
+    [month] = sam_report(*MONTH, "--json").json
+    sam_report("pages", "--month", "2026-10", "--out", tmp_path / "out")
+    page = (tmp_path / "out/test/2026-10/groups/federation.html").read_text()
+
+    of_a = next(
+        line for line in page.splitlines() if line.startswith("<tr><th") and ">A</a>" in line
+    )
+    cells = page[page.index(of_a) + len(of_a) :].partition("</tr>")[0].split("<td>")[-3:]
+    assert cells == ["4", "1, 5", short(Fraction(str(month["members"][0]["share"])), 1)]
+    assert f"DE: {short(Fraction(str(month['availability'])))} % (3 of 3 sites)" in page
 
 
 def test_an_unknown_group_and_options_of_sites_are_refused(

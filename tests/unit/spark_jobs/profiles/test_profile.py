@@ -91,6 +91,16 @@ def problems(text: str | bytes) -> list[str]:
     return list(caught.value.problems)
 
 
+def test_weights_of_groups_are_as_announced_or_those_of_argo() -> None:
+    plain, argo = of(SHORT), of(f'weights = "argo"\n{SHORT}')
+
+    assert [plain.weight_of(weight) for weight in (None, 0, 3)] == [1, 0, 3]
+    assert [argo.weight_of(weight) for weight in (None, 0, 3)] == [1, 1, 4]
+    assert ("Groups" in dict(in_words(plain)), "Groups" in dict(in_words(argo))) == (False, True)
+    with pytest.raises(ProfileError, match='weights: expected "argo"'):
+        of(f'weights = "egi"\n{SHORT}')
+
+
 @pytest.mark.parametrize(
     ("notice", "seconds"), [("24h", 86_400), ("90m", 5_400), ("2d", 172_800), (None, 0)]
 )
