@@ -8,6 +8,7 @@ from datetime import date
 from fractions import Fraction
 from itertools import groupby
 from operator import attrgetter
+from textwrap import wrap
 from typing import Any
 
 from sqlalchemy import Connection
@@ -245,7 +246,8 @@ def _figure_lines(
         terms = f"100 x ({' + '.join(part.term for part in counted)})"
         divisor = f"({' + '.join(str(part.weight) for part in counted)})"
     if counted:
-        yield f"{name} = {terms} / {divisor} = {rounded(value)}"
+        formula = f"{name} = {terms} / {divisor} = {rounded(value)}"
+        yield from wrap(formula, 100, subsequent_indent="    ")
 
 
 def _share(part: Part, parts: Sequence[Part]) -> Fraction | None:

@@ -14,6 +14,7 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.navigation import Neighbours, YearView, year_view
 from sam_pipeline.spark_jobs.pages.verdict import (
+    NO_WEIGHT,
     OF_FIGURES,
     Cell,
     PeriodTotals,
@@ -124,6 +125,12 @@ class Matrix:
         """The number of rows with each verdict."""
         counts = Counter(row.verdict for row in self.rows)
         return [(kind, counts[kind]) for kind in OF_FIGURES]
+
+    @property
+    def no_weight(self) -> Verdict | None:
+        """The verdict on groups whose weights are all 0, if there is one on any day."""
+        cells = (cell for row in self.rows for cell in (row.total.availability, *row.days))
+        return next((cell.verdict for cell in cells if cell.verdict is NO_WEIGHT), None)
 
     @property
     def link(self) -> str:

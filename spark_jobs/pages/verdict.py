@@ -25,12 +25,14 @@ MISSED = Verdict("x", "✗", "availability below its target")
 DOWNTIME = Verdict("w", "▽", "below its target only because of announced downtime")
 UNKNOWN = Verdict("u", "?", "unknown: probes could not determine the status")
 MISSING = Verdict("g", "∅", "missing: no results arrived")
+NO_WEIGHT = Verdict("e", "0", "no figure: all weights are 0")
 NOT_EXPECTED = Verdict("e", "/", "not expected on that day")
 NOT_COMPUTED = Verdict("a", "·", "not computed")
 
-OF_FIGURES = (MISSED, PARTLY, UNKNOWN, MISSING, DOWNTIME, MET)
+_OF_SITES = (MISSED, PARTLY, UNKNOWN, MISSING, DOWNTIME, MET)
+OF_FIGURES = (*_OF_SITES, NO_WEIGHT)
 """From the worst to the best: announced downtime is not a failure."""
-LEGEND = (*OF_FIGURES, NOT_EXPECTED, NOT_COMPUTED)
+LEGEND = (*_OF_SITES, NOT_EXPECTED, NOT_COMPUTED)
 
 # In percent. If less time is known, the figure means nothing: the verdict is UNKNOWN or MISSING.
 _LEAST_KNOWN = 10
@@ -38,6 +40,8 @@ _LEAST_KNOWN = 10
 
 def verdict(figure: Figure, targets: Targets) -> Verdict:
     """The verdict on a figure (availability rule 15)."""
+    if figure.has_no_weight:
+        return NO_WEIGHT
     known = 100 if figure.unknown is None else 100 - figure.unknown
     if figure.availability is None or known < _LEAST_KNOWN:
         seconds = figure.seconds or Seconds()

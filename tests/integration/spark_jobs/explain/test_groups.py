@@ -66,7 +66,8 @@ def test_the_figure_of_a_month_follows_from_the_printed_numbers(
     assert [row[:2] for row in rows[:3]] == [["A", "4"], ["NEW", "2"], ["OLD", "2"]]
     assert rows[0][2:6] == ["1,", "5", "8", "172800"]
     assert [row[3:5] for row in rows[1:3]] == [["4", "172800"], ["2", "43200"]]
-    formulas = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    unwrapped = "\n".join(lines).replace("\n    ", " ").splitlines()
+    formulas = dict(line.split(" = ", 1) for line in unwrapped if " = " in line)
     for name, formula in formulas.items():
         terms, result = formula.rsplit(" = ", 1)
         assert (
@@ -136,7 +137,8 @@ def test_weights_of_argo_and_of_0_are_pointed_out(
     assert of_day["availability"] is None and of_day["sites_known"] == 1
     assert "weight 0" in weightless and "weight 0" in table
     assert "weight + 1, as in ARGO" in shown_argo and "ARGO" not in table
-    assert re.search("ZERO: no figure, as all weights are 0", page)
+    assert "ZERO: no figure, as all weights are 0" in page
+    assert "no figure: all weights are 0</li>" in page
     assert "<b>weight + 1</b>, as in ARGO" in page
     exported = out / "report_group_site/report=test"
     of_days = [pq.read_schema(exported / f"day={day}/part-0.parquet") for day in DAYS[:2]]
