@@ -13,7 +13,7 @@ from sam_pipeline.spark_jobs.explain import as_json, as_text
 from sam_pipeline.spark_jobs.explain.explanation import Selection, read_site_days
 from sam_pipeline.spark_jobs.explain.groups import group_json, group_lines, read_groups
 from sam_pipeline.spark_jobs.explain.ticket import ticket
-from sam_pipeline.spark_jobs.inputs.announced import contact_of
+from sam_pipeline.spark_jobs.inputs.announced import site_contacts
 from sam_pipeline.spark_jobs.profiles.profile import Group
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.summary import period_targets
@@ -87,7 +87,7 @@ def run_explain(args: argparse.Namespace) -> int:
         tickets = []
         for day in days if args.ticket else ():
             targets = period_targets(connection, day.report, period).of_site(day.site)
-            contact = contact_of(connection, args.site)
+            contact = site_contacts(connection).get(args.site, "")
             tickets.append(ticket(day, selection, targets, contact))
     if len(tickets) > 1:
         names = ", ".join(day.report for day in days)

@@ -11,7 +11,7 @@ from sam_pipeline.schema.program.moments import moment_argument
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import contact_of
+from sam_pipeline.spark_jobs.inputs.announced import site_contacts
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
@@ -82,7 +82,8 @@ def run_now(args: argparse.Namespace) -> int:
         if not known or args.report not in (None, *(profile.name for profile in known)):
             known = [*configured, *published_profiles(connection)]
         profiles = instances.of_report(known, args.report)
-        contact = contact_of(connection, args.site) if args.site is not None else ""
+        contacts = site_contacts(connection)
+        contact = contacts.get(args.site, "")
         if args.report is None:
             sites = instances.read_sites(connection, profiles, at, args.site)
         else:
@@ -105,8 +106,8 @@ def run_now(args: argparse.Namespace) -> int:
         why = f"; it expects {only}" if only else ""
         raise ReportUsage(f"{args.site}: {args.report} expects nothing there on that day{why}")
     if args.json:
-        one = args.site is not None
-        print_json({**documents[0], "contact": contact or None} if one else documents)
+        documents = [{**of, "contact": contacts.get(of["site"])} for of in documents]
+        print_json(documents[0] if args.site is not None else documents)
     else:
         print_lines(*lines[:1], *([f"contact: {contact}"] if contact else []), *lines[1:])
     return OK

@@ -303,12 +303,6 @@ def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
     return [Exclusion(*row) for row in rows]
 
 
-def contact_of(connection: Connection, site: str) -> str:
-    """The contact of a site; empty if none was announced."""
-    statement = text("SELECT contact FROM report_site_contact WHERE site = :site")
-    return connection.scalar(statement, {"site": site}) or ""
-
-
 def site_contacts(connection: Connection) -> dict[str, str]:
     """The contacts of all sites that have one."""
     rows = connection.execute(text("SELECT site, contact FROM report_site_contact"))

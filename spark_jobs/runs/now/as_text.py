@@ -117,14 +117,23 @@ def folded_site_json(site: SiteFolded) -> dict[str, Any]:
 
 
 def folded_summary_json(site: SiteFolded) -> dict[str, Any]:
-    """A site's status, how many of its endpoints are in downtime, and the functions that decide."""
-    until = site.downtime_until
+    """A site's status, its endpoints in downtime, the functions that decide and their causes."""
+    until, causes = site.downtime_until, list(_causes(site))
     return {
         "site": site.site,
         "report": site.profile.name,
         "now": moment(site.at),
         "status": site.thing.status,
-        "because": [] if site.thing.code == OK else [t.names[-1] for t in site.thing.deciding],
+        "because": [function.names[-1] for function, _, _ in causes],
+        "causes": [
+            {
+                "function": function.names[-1],
+                "host_name": host or None,
+                "metric_name": thing.names[-1] if thing.level == METRIC else None,
+                "since": None if thing.since is None else moment(thing.since),
+            }
+            for function, thing, host in causes
+        ],
         "endpoints": site.endpoints,
         "endpoints_in_downtime": site.in_downtime,
         "downtime_until": None if until is None else moment(until),
@@ -132,19 +141,23 @@ def folded_summary_json(site: SiteFolded) -> dict[str, Any]:
 
 
 def _because(site: SiteFolded) -> Iterator[str]:
-    """`storage (se1 put for 3 h)`: the functions that decide, and the cause of the first."""
-    if site.thing.code == OK:
-        return
-    if site.thing.covered:
+    """`storage (se1 put for 3 h)`: the functions that decide, and the cause of each."""
+    if site.thing.code != OK and site.thing.covered:
         yield "the site is excluded"
-    for function in site.thing.deciding:
-        thing, hosts = function, ""
-        while thing.deciding and thing.level != METRIC:
-            thing = thing.deciding[0]
-            hosts = thing.names[2] if thing.level == ENDPOINT else hosts
+    for function, thing, host in _causes(site):
         since = "" if thing.since is None else f" for {duration(max(0, site.at - thing.since))}"
         name = f" {thing.names[-1]}" if thing.level == METRIC else ""
-        yield f"{function.names[-1]} ({hosts}{name}{since})"
+        yield f"{function.names[-1]} ({host}{name}{since})"
+
+
+def _causes(site: SiteFolded) -> Iterator[tuple[ThingNow, ThingNow, str]]:
+    """The functions that decide, the first of the things below that each follows from, its host."""
+    for function in () if site.thing.code == OK else site.thing.deciding:
+        thing, host = function, ""
+        while thing.deciding and thing.level != METRIC:
+            thing = thing.deciding[0]
+            host = thing.names[2] if thing.level == ENDPOINT else host
+        yield function, thing, host
 
 
 def _when(at: datetime | None) -> str:

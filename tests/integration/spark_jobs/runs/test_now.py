@@ -129,6 +129,9 @@ def test_a_report_shows_each_site_once_as_it_folds_it_worst_first(
     [repair] = [row for row in own if row["site"] == "REPAIR"]
     assert (repair["endpoints_in_downtime"], repair["endpoints"]) == (2, 2)
     assert repair["downtime_until"] == "2026-11-14T18:00:00Z"
+    [cause] = own[0]["causes"]
+    assert (cause["host_name"], cause["metric_name"]) == ("srm.fails", "put")
+    assert (cause["since"], own[0]["contact"]) == ("2026-11-14T13:30:00Z", None)
     head, _, _, _, fails, *_ = now("now", "--report", "hours").out.splitlines()
     assert head.endswith("2 CRITICAL, 2 MISSING, 1 DOWNTIME, 1 OK")
     assert "storage (srm.fails put for 1 h 30 min)" in fails

@@ -419,7 +419,8 @@ def test_pages_tickets_and_the_current_status_say_who_to_call(
     tickets = [sam_report("explain", *OF_DAY, "--ticket", "--site", s).out for s in (site, "B")]
     now = [sam_report("now", "--site", s, "--json").json["contact"] for s in (site, "B")]
 
-    assert "Jane &lt;grid@example.org&gt;" in page_of(site) and "Who to call" not in page_of("B")
+    mail = '<a href="mailto:grid@example.org">grid@example.org</a>'
+    assert f"Jane &lt;{mail}&gt;" in page_of(site) and "Who to call" not in page_of("B")
     assert f"contact: {jane}" in tickets[0].splitlines() and "contact" not in tickets[1]
     assert now == [jane, None]
     # A new contact changes the page, and a removed one is shown no more.
