@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sam_pipeline.spark_jobs.rules.days import month_of
-from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, added, percent, short
 
 IN_A_ROW = 3
 
@@ -139,9 +139,7 @@ class MemberTotal(NamedTuple):
     @classmethod
     def of(cls, site: str, days: Sequence[MemberDay]) -> MemberTotal:
         weight = reliability_weight = 0
-        seconds = days[0].seconds
-        for day in days[1:]:
-            seconds += day.seconds
+        seconds = added(day.seconds for day in days) if len(days) > 1 else days[0].seconds
         for day in days:
             weight += day.member.weight if day.seconds.known else 0
             reliability_weight += day.member.weight if day.seconds.in_service else 0
@@ -202,8 +200,8 @@ def _mean(parts: Iterable[tuple[int, int, int]]) -> Fraction | None:
         if weight:
             total += weight
             parts_of[whole] = parts_of.get(whole, 0) + 100 * part * weight
-    added = sum((Fraction(part, whole) for whole, part in parts_of.items()), Fraction())
-    return added / total if total else None
+    values = sum((Fraction(part, whole) for whole, part in parts_of.items()), Fraction())
+    return values / total if total else None
 
 
 def is_bad(figure: Figure, targets: Targets) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
@@ -67,6 +68,11 @@ class Seconds:
     def unknown_share(self) -> Fraction | None:
         """Percentage of the total time for which no status is known."""
         return percent(self.not_known, self.total)
+
+
+def added(several: Iterable[Seconds]) -> Seconds:
+    """Their sum, which is quicker than adding one by one."""
+    return Seconds(*map(sum, zip(*(vars(seconds).values() for seconds in several), strict=True)))
 
 
 def percent(part: int, whole: int) -> Fraction | None:
