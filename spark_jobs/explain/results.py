@@ -467,10 +467,9 @@ def _stored(
     excluded, of_hosts = of_excluded_hosts({e for run in runs for e in run.exclusions})
     is_bad = f" AND (status <> 'OK'{f' OR {excluded}' if excluded else ''})"
     has_thresholds = any(run.profile.thresholds for run in runs)
-    dialect = connection.dialect.name
     statement = text(
         _RESULTS.format(
-            window=WINDOW[dialect],
+            window=WINDOW[connection.dialect.name],
             performance_data="coalesce(performance_data, '')" if has_thresholds else "''",
             condition="" if with_ok else is_bad,
             limit="" if at_most is None else f" LIMIT {at_most}",
@@ -486,28 +485,7 @@ def _stored(
     rows: list[Any] = []
     for chunk in _chunks(instance_of):
         rows += connection.execute(statement, {"instances": chunk, **bounds})
-    ids_of: dict[Instance, list[int]] = {}
-    for instance_id, instance in instance_of.items():
-        ids_of.setdefault(instance, []).append(instance_id)
-    with_ids = [(i, *gap[1:]) for gap in gaps for i in ids_of.get(gap.instance, ())]
-    last_rows: list[Any] = []
-    for at in range(0, len(with_ids), _MAX_GAPS):
-        bound: dict[str, Any] = dict(of_hosts)
-        values = []
-        for number, gap in enumerate(with_ids[at : at + _MAX_GAPS]):
-            names = [f"{name}_{number}" for name in Gap._fields]
-            bound |= dict(zip(names, gap, strict=True))
-            values.append(f"({', '.join(f':{name}' for name in names)})")
-        last_rows += connection.execute(
-            text(
-                _LAST_RESULTS.format(
-                    gaps=", ".join(values),
-                    condition=f" AND coalesce(NOT ({excluded}), true)" if excluded else "",
-                    **_TIME[dialect],
-                )
-            ),
-            bound,
-        )
+    last_rows = _last_rows(connection, instance_of, gaps, excluded, of_hosts)
     # Far fewer than the results that have them.
     statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
     publishers = {
@@ -525,6 +503,35 @@ def _stored(
         for found in (rows, last_rows)
     )
     return results, last
+
+
+def _last_rows(
+    connection: Connection,
+    instance_of: Mapping[int, Instance],
+    gaps: Iterable[Gap],
+    excluded: str,
+    of_hosts: Mapping[str, str],
+) -> list[Any]:
+    """The rows of the last results before gaps, without those of excluded monitoring hosts."""
+    ids_of: dict[Instance, list[int]] = {}
+    for instance_id, instance in instance_of.items():
+        ids_of.setdefault(instance, []).append(instance_id)
+    with_ids = [(i, *gap[1:]) for gap in gaps for i in ids_of.get(gap.instance, ())]
+    rows: list[Any] = []
+    for at in range(0, len(with_ids), _MAX_GAPS):
+        bound: dict[str, Any] = dict(of_hosts)
+        values = []
+        for number, gap in enumerate(with_ids[at : at + _MAX_GAPS]):
+            names = [f"{name}_{number}" for name in Gap._fields]
+            bound |= dict(zip(names, gap, strict=True))
+            values.append(f"({', '.join(f':{name}' for name in names)})")
+        statement = _LAST_RESULTS.format(
+            gaps=", ".join(values),
+            condition=f" AND coalesce(NOT ({excluded}), true)" if excluded else "",
+            **_TIME[connection.dialect.name],
+        )
+        rows += connection.execute(text(statement), bound)
+    return rows
 
 
 def _chunks(numbers: Collection[int]) -> Iterator[list[int]]:

@@ -70,7 +70,7 @@ def _why(
         f"{name} {short(percent(part, seconds.total), 1)} %" for name, part in parts.items() if part
     ]
     most = max(days, key=lambda day: day.seconds.not_known).day
-    why = f"{', '.join(shares)} of the time, most on {most.day} {most:%B}"
+    why = f"{', '.join(shares).capitalize()} of the time, most on {most.day} {most:%B}"
     return f"{why}; {_incident(longest_first)}" if longest_first else why
 
 
@@ -95,7 +95,7 @@ def _downtime(month: Month, site: str, seconds: Seconds) -> str:
         for downtime in run.downtimes
         if downtime.site == site and run.counts(downtime)
     }
-    text = f"announced downtime for {duration(seconds.downtime)}"
+    text = f"Announced downtime for {duration(seconds.downtime)}"
     if announced:
         longest = max(announced, key=lambda d: (d.end - d.start, d.downtime_id))
         named = filter(None, (longest.downtime_id, one_line(longest.description, _MAX_TEXT)))

@@ -62,13 +62,14 @@ class Spot:
 
 
 # Short class names, as a page has many lanes.
+ALL_DAY = "M0 0h1440"
 KINDS = {status: status[:2].lower() for status in STATUSES}
-LEGEND = [(Stroke(KINDS[status], "M0 0h1440"), status) for status in STATUSES]
+LEGEND = [(Stroke(KINDS[status], ALL_DAY), status) for status in STATUSES]
 COUNTS, ANNOUNCED, EXCLUDED = "sc", "sa", "se"
 SHADES = [
-    (Stroke(COUNTS, "M0 0h1440"), "announced downtime that counts"),
-    (Stroke(ANNOUNCED, "M0 0h1440"), "announced downtime that does not count"),
-    (Stroke(EXCLUDED, "M0 0h1440"), "exclusion"),
+    (Stroke(COUNTS, ALL_DAY), "announced downtime that counts"),
+    (Stroke(ANNOUNCED, ALL_DAY), "announced downtime that does not count"),
+    (Stroke(EXCLUDED, ALL_DAY), "exclusion"),
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -157,43 +157,9 @@ def changes_page(connection: Connection, month: Month) -> Values:
         rows, itemgetter(*range(6))
     ):
         is_candidate = state != "published"
-        changes = []
-        for *_, reason, level, names_json, old, new in of_run:
-            before, after = _percentages(old), _percentages(new)
-            names = json.loads(names_json)
-            name = " ".join(names.values())
-            if level == GROUP:
-                group_type, group = names.values()
-                link = f"{group_page(group_type)}#{group_anchor(group)}"
-                members = weights_moved(old, new)
-                changes.append(
-                    FigureChange(level, link, name, before, after, reason, members=members)
-                )
-                continue
-            if before == after:  # only seconds differ, which no figure shows
-                continue
-            site, of_month = names["site"], None
-            if level == SITE:
-                # The month's seconds contain those of a published run, not those of a candidate.
-                without = with_change = published.get(site, Seconds())
-                difference = seconds_in(new) - seconds_in(old)
-                if is_candidate:
-                    with_change += difference
-                else:
-                    without -= difference
-                of_month = (_shown(without.availability), _shown(with_change.availability))
-            link = f"{site_page(site)}#{as_day(day)}"
-            changes.append(FigureChange(level, link, name, before, after, reason, of_month))
+        changes = _changes_of_run(of_run, published, is_candidate)
         if not changes:
             continue
-        changes.sort(
-            key=lambda change: (
-                change.level != GROUP,
-                change.link,
-                _ORDER.index(change.level),
-                change.name,
-            )
-        )
         announcements: list[str] = []
         if old_run_id is not None:
             announcements = [
@@ -222,6 +188,46 @@ def changes_page(connection: Connection, month: Month) -> Values:
         "candidates": [run for run in runs if run.is_candidate],
         "published": [run for run in runs if not run.is_candidate],
     }
+
+
+def _changes_of_run(
+    rows: Iterable[Any], published: Mapping[str, Seconds], is_candidate: bool
+) -> list[FigureChange]:
+    """The changes of a run, those of groups first; `published` is the month of each site."""
+    changes = []
+    for _, _, day, *_, reason, level, names_json, old, new in rows:
+        before, after = _percentages(old), _percentages(new)
+        names = json.loads(names_json)
+        name = " ".join(names.values())
+        if level == GROUP:
+            group_type, group = names.values()
+            link = f"{group_page(group_type)}#{group_anchor(group)}"
+            members = weights_moved(old, new)
+            changes.append(FigureChange(level, link, name, before, after, reason, members=members))
+            continue
+        if before == after:  # only seconds differ, which no figure shows
+            continue
+        site, of_month = names["site"], None
+        if level == SITE:
+            # The month's seconds contain those of a published run, not those of a candidate.
+            without = with_change = published.get(site, Seconds())
+            difference = seconds_in(new) - seconds_in(old)
+            if is_candidate:
+                with_change += difference
+            else:
+                without -= difference
+            of_month = (_shown(without.availability), _shown(with_change.availability))
+        link = f"{site_page(site)}#{as_day(day)}"
+        changes.append(FigureChange(level, link, name, before, after, reason, of_month))
+    return sorted(
+        changes,
+        key=lambda change: (
+            change.level != GROUP,
+            change.link,
+            _ORDER.index(change.level),
+            change.name,
+        ),
+    )
 
 
 @dataclass(frozen=True)

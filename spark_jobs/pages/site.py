@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cached_property
 from typing import Any
 
 from sam_pipeline.spark_jobs.explain.as_text import (
@@ -26,7 +27,7 @@ from sam_pipeline.spark_jobs.explain.explanation import SiteDay, arithmetic, exp
 from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
-from sam_pipeline.spark_jobs.pages.lanes import DayLanes, Lane, day_lanes, ok_lane
+from sam_pipeline.spark_jobs.pages.lanes import ALL_DAY, DayLanes, Lane, day_lanes, ok_lane
 from sam_pipeline.spark_jobs.pages.month import Day, Month
 from sam_pipeline.spark_jobs.pages.verdict import (
     LEGEND,
@@ -96,6 +97,7 @@ class DayView:
     """A day: a row in the table of the month, and, unless all was OK, a section of the page.
 
     `topic` is what the day is about in a few words; days with the same topic are folded into one.
+    A day that looks the `same_as` a later one of these is not drawn again.
     """
 
     day: Day
@@ -104,6 +106,23 @@ class DayView:
     lane: Lane
     topic: str
     section: DaySection | None
+    same_as: date | None = None
+
+    @cached_property
+    def looks(self) -> Sequence[object]:
+        """What the section shows, if the site had one status all day and no failing result."""
+        section = self.section
+        if section is None or [stroke.d for stroke in self.lane.strokes] != [ALL_DAY]:
+            return []
+        causes = [cause for table in section.causes for cause, _ in (*table.rows, *table.more)]
+        if any(failure.measured for cause in causes for failure in cause.failures):
+            return []
+        lanes = [
+            (lane.level, lane.name, lane.strokes, lane.shades)
+            for drawn in (*section.lanes.lanes, *section.lanes.announced)
+            for lane in (drawn, *drawn.metrics)
+        ]
+        return [self.cell, lanes, section.notes, section.lanes.ok_endpoints]
 
     @property
     def is_bad(self) -> bool:
@@ -244,13 +263,17 @@ def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
     for row in rows:
         known = [view.seconds.availability for view in row]
         values = sorted({short(value) for value in known if value is not None}, key=float)
-        shown = [view for view in row if view.section]
+        shown: list[DayView] = []
+        for view in [view for view in row if view.section][::-1]:
+            drawn = next((other for other in shown[::-1] if not other.same_as), view)
+            is_same = drawn is not view and view.looks and view.looks == drawn.looks
+            shown.append(replace(view, same_as=drawn.day.day) if is_same else view)
         if shown:
             yield Spell(
                 DaySpan(row[0].day.day, row[-1].day.day),
                 row[0].topic,
                 min((view.cell.verdict for view in row), key=LEGEND.index),
                 " to ".join(dict.fromkeys((values[0], values[-1]))) if values else "",
-                shown[::-1],
+                shown,
                 any(view.day.day == open_day for view in row),
             )

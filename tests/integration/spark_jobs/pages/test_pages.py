@@ -25,12 +25,13 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.explain.incidents import Incident, ReportIncidents
 from sam_pipeline.spark_jobs.explain.results import NOT_READ, NOT_STORED
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.pages import tree
 from sam_pipeline.spark_jobs.pages.lists import incidents_page
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
+from sam_pipeline.spark_jobs.rules.figures import Member
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import DayFigure
@@ -429,6 +430,46 @@ def test_a_time_without_results_names_the_last_one_on_the_page_and_in_explain_al
         assert told in " ".join(explained.split())
         assert told in unescape(section_of(page, day))
     assert "no result since" not in page
+
+
+def test_the_page_of_a_month_says_who_missed_why_and_what_happened_to_many(
+    engine: Engine, tmp_path: Path, sam_report: SamReport
+) -> None:
+    report = profile(tmp_path, ("functions.compute", "functions.ce"))
+    before = date(2026, 10, 31)
+    quarter = {"00:00": "OK", "09:30": "CRITICAL", "09:45": "OK"}
+    of_day = {f"{site} CE h{site.lower()}": quarter for site in "ABCD"}
+    failing = {"00:00": "OK", "01:00": "CRITICAL"}
+    others = {"E CE e": failing, "F CE f": {"00:00": "DOWNTIME"}, "G CE g": {"00:00": "MISSING"}}
+    run_id = publish(engine, report, DAY, {**of_day, **others}, [Member("tier", "1", "E", 1)])
+    publish(engine, report, before, {"E CE e": GOOD})
+    downtime = Downtime("G3", "F", "", "", 0, 2**31, "SCHEDULED", "OUTAGE", "A new room")
+    with writing(engine) as connection:
+        announced = {"downtimes": json.dumps([asdict(downtime)]), "run_id": run_id}
+        statement = "UPDATE run SET downtimes = :downtimes WHERE run_id = :run_id"
+        connection.execute(text(statement), announced)
+    grid = Grid(engine)
+    for site in "abcd":
+        said = {"summaryData": f"no route to {site}.org", "monitoringHost": "nagios2"}
+        grid.result(f"CE h{site} ping", "09:30", "CRITICAL", **said)
+    grid.result("CE e ping", "01:00", "CRITICAL", summaryData="disk <full>")
+    grid.dispose()
+
+    sam_report("pages", "--day", DAY, "--out", "out")
+    page = (tmp_path / "out/test/2026-11/index.html").read_text()
+
+    top = " ".join(re.sub("<[^>]*>", "", page[: page.index('id="days"')]).split())
+    for told in (
+        "E: availability 4.17 is below 80; reliability 4.17 is below 85.",
+        "23 h from 14 November, 01:00, open at the end: disk &lt;full&gt; (CE ping)",
+        "F: availability 0.00 is below 80. Announced downtime for 1 d: G3: A new room",
+        "G: unknown 100.00 is above 10. Missing 100.0 % of the time, most on 14 November",
+        "14 November, 09:30 to 09:45: 4 sites, measured by nagios2: no route to *",
+    ):
+        assert told in top
+    assert "Change: of the availability, against October." in page
+    row = page[page.index('data-groups="tier 1"') :]
+    assert row[: row.index("</tr>") if "</tr>" in row else 400].count("<td>-95.83") == 1
 
 
 def test_a_site_before_its_first_day_shows_since_when_it_is_in_the_topology(

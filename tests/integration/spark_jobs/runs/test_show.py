@@ -401,6 +401,8 @@ def test_the_explanation_of_a_month_tells_what_was_announced(
     assert lines[at + 2] == "on 2026-10-01 to 2026-10-02"
     assert [(of["downtime_id"], of["counts"]) for of in first["downtimes"]] == [("G3", True)]
     page = (tmp_path / "test/2026-10/A.html").read_text()
+    # Two equal days are drawn once.
+    assert 'As on <a href="#2026-10-02">' in page and page.count("<h3>When exactly") == 1
     assert "2 days: in downtime G3: A &lt;new&gt; room" in page
 
 
