@@ -22,8 +22,7 @@ to {rabbitmq} $topic b.example.org
 shows "no problem found"
 same "$(grep -c 'round trip' out.log)" 2
 same "$(hosts)" "a.example.org b.example.org "
-#: replace */5 * * * *  => command
-#: run crontab 1
+sam-consume -q run --drain --timeout 60
 
 # Run several processes
 #: write toml 2 shared.toml

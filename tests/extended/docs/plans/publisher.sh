@@ -32,6 +32,9 @@ cp ca.pem rabbit-ca.pem
 #: valid sam-publish toml 1 2 3 4
 printf '[publisher]\n[[publisher.copy]]\nname = "region"\nbrokers = ["stomp://{rabbitmq}"]\n' > sam.toml
 sam-publish result --metric m --status OK --host ce01.example.org --flavour CE
-#: run sh 4
+sam-publish spool status
+sam-publish spool list --copy region
+sam-publish spool drain
+sam-publish check --connect
 rm sam.toml
-#: run sh 5 6 7
+#: run sh 4 5 6

@@ -13,15 +13,15 @@ unset PGPASSWORD
 sql() { psql -X -q -d sam -v ON_ERROR_STOP=1 -f "$1"; }
 runuser() { local account=$2; shift 3; PGUSER=$account "$@"; }  # who logs in as that account
 #: run sh 1
-#: write sql 1 logins.sql
+grep '^CREATE ROLE' {root}/docs/install.md > logins.sql
 sql logins.sql
-#: write sql 2 passwords.sql
+#: write sql 1 passwords.sql
 sql passwords.sql
 #: run sh 2
 #: skip sh 3: of accounts of the packages; tests/extended/installed/test_units.py
 #: valid sam-db toml 1
 #: run sh 4 5
-#: write sql 3 grafana.sql
+#: write sql 2 grafana.sql
 sql grafana.sql
 psql -X --username grafana --dbname sam --command "SELECT site, status FROM current_status"
 psql -X --dbname sam --command "GRANT SELECT ON dead_letter TO PUBLIC" \
