@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from fractions import Fraction
 
-from sqlalchemy import Connection
-
-from sam_pipeline.spark_jobs.explain.as_text import Stretch
-from sam_pipeline.spark_jobs.explain.timelines import FINE
-from sam_pipeline.spark_jobs.pages.lanes import spoken, spots, status_strokes, svg
+from sam_pipeline.spark_jobs.pages.lanes import KINDS
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.verdict import Cell, availability_cell, worst_first
-from sam_pipeline.spark_jobs.pages.writer import day_page, site_page
-from sam_pipeline.spark_jobs.rules.figures import figure_of
-from sam_pipeline.spark_jobs.rules.levels import SITE
-from sam_pipeline.spark_jobs.runs.published import DayFigure, timeline
+from sam_pipeline.spark_jobs.pages.site import DayView
+from sam_pipeline.spark_jobs.pages.verdict import OF_FIGURES, Cell
+from sam_pipeline.spark_jobs.pages.writer import day_page
+from sam_pipeline.spark_jobs.rules.statuses import OK, STATUSES
+from sam_pipeline.spark_jobs.runs.published import DayFigure
+
+_FINE = {KINDS[STATUSES[OK]]}
 
 
 @dataclass(frozen=True)
 class HourRow:
-    """A site that was not OK all day, and its timeline as SVG."""
+    """A site that was not OK all day: its figure, and its lane as on its own page."""
 
+    day: date
     site: str
     cell: Cell
+    availability: Fraction | None
     lane: str
 
 
@@ -44,34 +45,33 @@ class HoursView:
     after: date | None
 
 
+def hour_rows(site: str, days: Iterable[DayView]) -> list[HourRow]:
+    """The rows of a site, from the days of its page."""
+    return [
+        HourRow(view.day.day, site, view.cell, view.seconds.availability, view.lane.svg)
+        for view in days
+        if {stroke.kind for stroke in view.lane.strokes} != _FINE
+    ]
+
+
 def hours_pages(
-    connection: Connection, month: Month, figures: Mapping[str, Sequence[DayFigure]]
+    month: Month, figures: Mapping[str, Sequence[DayFigure]], rows: Iterable[HourRow]
 ) -> Iterator[tuple[str, HoursView]]:
     """The path of each day's page, relative to the index of the month, and its view."""
-    stretches: dict[tuple[date, str], list[Stretch]] = {}
-    for segment in timeline(connection, month.report, month.period, level=SITE):
-        stretch = Stretch(segment.start, segment.end, segment.status, "")
-        stretches.setdefault((segment.day, segment.names[0]), []).append(stretch)
-    figures_on: dict[date, list[DayFigure]] = {}
-    for of_site in figures.values():
+    rows_on: dict[date, list[HourRow]] = {}
+    for row in rows:
+        rows_on.setdefault(row.day, []).append(row)
+    sites_on: dict[date, list[str]] = {}
+    for site, of_site in figures.items():
         for figure in of_site:
-            figures_on.setdefault(figure.day, []).append(figure)
+            sites_on.setdefault(figure.day, []).append(site)
+
+    def worst_first(row: HourRow) -> tuple[int, Fraction, str]:
+        return OF_FIGURES.index(row.cell.verdict), row.availability or Fraction(0), row.site
+
     days = [run.day for run in month.runs]
     for run, before, after in zip(month.runs, [None, *days], [*days[1:], None], strict=False):
-        ranked = []
-        ok_sites = []
-        for figure in figures_on.get(run.day, ()):
-            [site] = figure.names
-            of_day = stretches.get((run.day, site), [])
-            if all(stretch.status == FINE for stretch in of_day):
-                ok_sites.append(site)
-                continue
-            shown, targets = (
-                figure_of(figure.names, figure.seconds),
-                month.period_targets.of_site(site),
-            )
-            cell = availability_cell(shown, targets, 2, f"../{site_page(site)}#{run.day}")
-            lane = svg(spoken(of_day), status_strokes(of_day), spots(of_day))
-            ranked.append((worst_first(shown, targets), HourRow(site, cell, lane)))
-        rows = [row for _, row in sorted(ranked, key=lambda item: item[0])]
-        yield day_page(run.day), HoursView(run.day, run.until, rows, ok_sites, before, after)
+        of_day = sorted(rows_on.get(run.day, ()), key=worst_first)
+        listed = {row.site for row in of_day}
+        ok_sites = [site for site in sites_on.get(run.day, ()) if site not in listed]
+        yield day_page(run.day), HoursView(run.day, run.until, of_day, ok_sites, before, after)

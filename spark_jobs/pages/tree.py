@@ -47,7 +47,7 @@ from sam_pipeline.spark_jobs.explain.results import MAX_RESULTS_OF_SITE, ReadRes
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, site_contacts
 from sam_pipeline.spark_jobs.pages.glance import glance
-from sam_pipeline.spark_jobs.pages.hours import hours_pages
+from sam_pipeline.spark_jobs.pages.hours import HourRow, hour_rows, hours_pages
 from sam_pipeline.spark_jobs.pages.lists import (
     changes_page,
     incidents_page,
@@ -103,8 +103,8 @@ _day = attrgetter("day")
 
 _SiteData = tuple[Sequence[DayFigure], Mapping[date, Sequence[Segment]], ReadResults]
 """What the page of a site is drawn from."""
-_Drawn = tuple[Mapping[str, str], Sequence[Incident]]
-"""The digests of pages, and the incidents of their sites."""
+_Drawn = tuple[Mapping[str, str], Sequence[Incident], Sequence[HourRow]]
+"""The digests of pages, and the incidents of their sites and their rows on the pages of days."""
 
 
 def write_pages(
@@ -252,11 +252,13 @@ def _write_month(
         works = (partial(_draw, month, files, batch) for batch in batches)
         drawn = in_processes(works, os.cpu_count() or 1)
     incidents: list[Incident] = []
+    hours: list[HourRow] = []
     gc.disable()  # the search for cyclic garbage is slow with many rows, which have hardly any
     try:
-        for digests, of_batch in drawn:
+        for digests, of_batch, rows in drawn:
             files.digests |= digests
             incidents += of_batch
+            hours += rows
     finally:
         gc.enable()
     members = list(day_members(connection, month.report, month.period))
@@ -276,7 +278,7 @@ def _write_month(
     ]
     if month.seal:
         pages.append((REVISIONS, "revisions.html", revisions_page(connection, month, month.seal)))
-    pages += ((page, "hours.html", view) for page, view in hours_pages(connection, month, figures))
+    pages += ((page, "hours.html", view) for page, view in hours_pages(month, figures, hours))
     for page, template, view in pages:
         path = f"{month.path}/{page}"
         files.write(path, template, view=view, month=month, groups=groups, glance=at_a_glance)
@@ -293,9 +295,9 @@ def _read_site(
 
 
 def _draw(month: Month, files: PageFiles, sites: Sequence[_SiteData]) -> _Drawn:
-    """Write the pages of some sites, and return their digests and the sites' incidents."""
+    """Write the pages of some sites; returns their digests, and the sites' incidents and hours."""
     profiles = {run.day: run.profile for run in month.runs}
-    digests, incidents = {}, []
+    digests, incidents, hours = {}, [], []
     for days, segments, results in sites:
         [site] = days[0].names
         timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in segments.items()}
@@ -306,7 +308,8 @@ def _draw(month: Month, files: PageFiles, sites: Sequence[_SiteData]) -> _Drawn:
         path = f"{month.path}/{site_page(site)}"
         files.write(path, "site.html", view=view, month=month)
         digests[path] = files.digests[path]
-    return digests, incidents
+        hours += hour_rows(site, view["days"])
+    return digests, incidents, hours
 
 
 def in_processes(works: Iterable[Callable[[], T]], at_most: int) -> Iterator[T]:
