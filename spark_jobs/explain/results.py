@@ -41,7 +41,7 @@ MAX_RESULTS_OF_SITE = 50_000
 
 # The query planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
-_MAX_GAPS = 500
+_MAX_GAPS = 200
 
 _INSTANCES = (
     "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan FROM report_instance"
@@ -57,12 +57,15 @@ _RESULTS = (
 )
 # The last results before some times, whatever their statuses: all of one second (rule 4).
 _LAST_RESULTS = (
-    "WITH gap (instance_id, since, before, newest) AS (VALUES {gaps})"
+    "WITH gap (instance_id, since, before, newest) AS (VALUES {gaps}),"
+    # Materialized, or PostgreSQL would look for it again with each result of the instance.
+    " last_result AS MATERIALIZED (SELECT instance_id, (SELECT max({time}) FROM report_result"
+    " WHERE instance_id = gap.instance_id AND {window} AND {time} >= {since}"
+    " AND {time} < {before} AND result_id <= gap.newest{condition}) AS measured FROM gap)"
     " SELECT r.instance_id, r.measured_at_s, r.status, coalesce(r.summary, ''),"
     " coalesce(r.message_id, ''), r.source_id, '', coalesce(r.monitoring_host, ''), r.result_id"
-    " FROM gap JOIN report_result AS r ON r.instance_id = gap.instance_id AND r.{time} = ("
-    "SELECT max({time}) FROM report_result WHERE instance_id = gap.instance_id"
-    " AND {time} >= {since} AND {time} < {before} AND result_id <= gap.newest{condition})"
+    " FROM last_result AS l JOIN report_result AS r"
+    " ON r.instance_id = l.instance_id AND r.{time} = l.measured WHERE {window}"
 )
 _TIME = {
     "sqlite": {"time": "measured_at_s", "since": "gap.since", "before": "gap.before"},
@@ -519,14 +522,18 @@ def _last_rows(
     with_ids = [(i, *gap[1:]) for gap in gaps for i in ids_of.get(gap.instance, ())]
     rows: list[Any] = []
     for at in range(0, len(with_ids), _MAX_GAPS):
-        bound: dict[str, Any] = dict(of_hosts)
+        chunk = with_ids[at : at + _MAX_GAPS]
+        # The window of all gaps, by which PostgreSQL chooses partitions before it starts.
+        bound: dict[str, Any] = {"start": min(gap[1] for gap in chunk), **of_hosts}
+        bound["end"] = max(gap[2] for gap in chunk)
         values = []
-        for number, gap in enumerate(with_ids[at : at + _MAX_GAPS]):
+        for number, gap in enumerate(chunk):
             names = [f"{name}_{number}" for name in Gap._fields]
             bound |= dict(zip(names, gap, strict=True))
             values.append(f"({', '.join(f':{name}' for name in names)})")
         statement = _LAST_RESULTS.format(
             gaps=", ".join(values),
+            window=WINDOW[connection.dialect.name],
             condition=f" AND coalesce(NOT ({excluded}), true)" if excluded else "",
             **_TIME[connection.dialect.name],
         )
