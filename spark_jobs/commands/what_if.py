@@ -237,11 +237,14 @@ class WhatIfTable(ReportTable):
             yield f"nothing differs: {number} with the same figures, and targets as before"
             return
         number = plural(len(different), self.level)
-        yield f"{number} of {len(self.things)} would differ, on these days:"
+        miss = sum(bool(thing.missed_before) for thing in self.things)
+        would = sum(bool(thing.missed_after) for thing in self.things)
+        yield f"{number} of {len(self.things)} would differ; {miss} miss a target, {would} would"
         for thing in different:
+            days = in_ranges(thing.days) if self.period.first < self.period.last else ""
             misses = "; ".join(map(str, thing.missed_after)) if thing.newly_misses else ""
-            name = " ".join(thing.names)
-            yield f"  {name}: {in_ranges(thing.days)}{f' ({misses})' if misses else ''}"
+            if days or misses:
+                yield f"  {' '.join(thing.names)}: {'; '.join(filter(None, (days, misses)))}"
 
     @property
     def heading(self) -> str:

@@ -416,6 +416,7 @@ def test_another_profile_shows_what_would_differ_and_stores_nothing(
     assert [line.split()[:3] for line in lines if line.startswith("federation")] == [
         ["federation", "NORTH", "50.00"]
     ]
+    assert "1 site of 2 would differ; 1 miss a target, 0 would" in lines
     assert query(grid.engine, counts) == before
 
 
