@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import tomllib
 from dataclasses import replace
@@ -475,6 +476,70 @@ def test_a_member_that_changes_no_figure_of_the_day_but_may_change_the_month_is_
 
     [(_, old, new, _)] = group_changes(engine)
     assert old == {**new, "weights": {"B": 1}} and new["weights"] == {"B": 5}
+
+
+@only_on("sqlite")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_random_change_of_a_day_is_noted_for_each_group_of_which_anything_differs(
+    engine: Engine, report: Profile, seed: int
+) -> None:
+    """Sites and members come and go, and weights and statuses change, or nothing does."""
+    chance = random.Random(seed)
+
+    def drawn() -> tuple[dict[str, Timeline], list[GroupMember]]:
+        """A day of few differences: most sites are OK and most weights none."""
+        endpoints = {
+            f"{site} CE {site.lower()}": chance.choice([GOOD, GOOD, GOOD, HALF])
+            for site in "ABCD"
+            if chance.random() < 0.9
+        }
+        members = [
+            GroupMember("tier", name, site, chance.choice([None, None, 1, 0, 5]))
+            for name in "1234567"
+            for site in chance.sample("ABCD", 2)
+        ]
+        return endpoints, members
+
+    def by_group(
+        endpoints: dict[str, Timeline], members: list[GroupMember]
+    ) -> dict[str, dict[str, Any]]:
+        """The members that the report expects: the weight that counts, and the timeline."""
+        of_site = {name.split()[0]: timeline for name, timeline in endpoints.items()}
+        groups: dict[str, dict[str, Any]] = {}
+        for _, name, site, weight in members:
+            if site in of_site:
+                counts = 1 if weight is None else weight
+                groups.setdefault(name, {})[site] = (counts, of_site[site])
+        return groups
+
+    old, new = drawn(), drawn()
+    kept = {name for name in "1234567" if chance.random() < 0.6}
+    new = (
+        {
+            name: old[0].get(name, of) if chance.random() < 0.6 else of
+            for name, of in new[0].items()
+        },
+        [member for member in old[1] if member.group_name in kept]
+        + [member for member in new[1] if member.group_name not in kept],
+    )
+    for endpoints, members in (old, new):
+        computed(engine, report, day_facts(FIRST, members=members), endpoints)
+
+    before, after = by_group(*old), by_group(*new)
+    expected = {
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    }
+    changes = {name: rest for name, *rest in group_changes(engine)}
+    assert changes.keys() == expected
+    for name, (old_row, new_row, _) in changes.items():
+        for row, groups, others in ((old_row, before, after), (new_row, after, before)):
+            members_now, members_then = groups.get(name, {}), others.get(name, {})
+            assert (row is None) == (name not in groups)
+            assert (row or {"weights": {}})["weights"] == {
+                site: weight
+                for site, (weight, timeline) in members_now.items()
+                if members_then.get(site) != (weight, timeline)
+            }
 
 
 def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(
