@@ -438,20 +438,22 @@ def test_groups_have_the_reasons_of_their_members_and_of_their_membership(
     engine: Engine, report: Profile
 ) -> None:
     members = in_group("same", OTHER=1) + in_group("late", LATE=2) + in_group("left", A=1, B=1)
+    members += in_group("heavier", A=1)
     before = {f"{site} CE {site.lower()}": GOOD for site in ("OTHER", "LATE", "A", "B", "NEW")}
     computed(engine, report, day_facts(FIRST, members=members), before)
     members = in_group("same", OTHER=1) + in_group("late", LATE=2)
-    members += in_group("left", A=1, NEW=4) + in_group("new", B=None)
+    members += in_group("left", A=1, NEW=4) + in_group("new", B=None) + in_group("heavier", A=9)
     facts = day_facts(FIRST, members=members, **LATE)
 
     _, done = computed(engine, report, facts, before | {"LATE CE late": HALF})
 
-    assert done == Published(changes=AT_FOUR_LEVELS + 3)
+    assert done == Published(changes=AT_FOUR_LEVELS + 4)
     assert reasons(engine) == {
         "LATE": {"results changed"},
         "late": {"results changed"},
         "left": {"topology changed"},
         "new": {"topology changed"},
+        "heavier": {"topology changed"},
     }
     weights = {
         name: [side and side["weights"] for side in sides]
@@ -461,6 +463,7 @@ def test_groups_have_the_reasons_of_their_members_and_of_their_membership(
         "late": [{"LATE": 2}, {"LATE": 2}],
         "left": [{"B": 1}, {"NEW": 4}],
         "new": [None, {"B": 1}],
+        "heavier": [{"A": 1}, {"A": 9}],
     }
 
 
