@@ -32,8 +32,8 @@ from sam_pipeline.spark_jobs.explain.results import (
     Result,
     evidence_of,
     first_second,
-    gap_of,
     instance_of,
+    lapse_of,
     read_results,
     threshold_text,
 )
@@ -204,21 +204,21 @@ def read_failing(
     excluded monitoring hosts.
     """
     instances: set[Instance] = set()
-    gaps = []
+    lapses = []
     for run in runs:
         has_host = any(exclusion.kind == MONITORING_HOST for exclusion in run.exclusions)
         for segment in segments_on.get(run.day, ()):
             if segment.level == METRIC and segment.status != FINE:
                 instances.add(instance_of(segment))
-                if gap := gap_of(segment, run):
-                    gaps.append(gap)
+                if lapse := lapse_of(segment, run):
+                    lapses.append(lapse)
             elif segment.level == ENDPOINT and has_host:
                 # Any of the site's results may be from the excluded host.
                 _, flavour, host = segment.names
                 metrics = run.profile.metrics_of(flavour)
                 instances.update((flavour, host, metric) for metric in metrics)
     return read_results(
-        connection, runs, instances, with_ok=False, gaps=gaps, at_most=at_most, archive=archive
+        connection, runs, instances, with_ok=False, lapses=lapses, at_most=at_most, archive=archive
     )
 
 

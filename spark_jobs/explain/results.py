@@ -41,7 +41,7 @@ MAX_RESULTS_OF_SITE = 50_000
 
 # The query planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
-_MAX_GAPS = 200
+_MAX_LAPSES = 200
 
 _INSTANCES = (
     "SELECT instance_id, service_flavour, host_name, metric_name, vo, fqan FROM report_instance"
@@ -57,22 +57,22 @@ _RESULTS = (
 )
 # The last results before some times, whatever their statuses: all of one second (rule 4).
 _LAST_RESULTS = (
-    "WITH gap (instance_id, since, before, newest) AS (VALUES {gaps}),"
+    "WITH lapse (instance_id, since, before, newest) AS (VALUES {lapses}),"
     # Materialized, or PostgreSQL would look for it again with each result of the instance.
     " last_result AS MATERIALIZED (SELECT instance_id, (SELECT max({time}) FROM report_result"
-    " WHERE instance_id = gap.instance_id AND {window} AND {time} >= {since}"
-    " AND {time} < {before} AND result_id <= gap.newest{condition}) AS measured FROM gap)"
+    " WHERE instance_id = lapse.instance_id AND {window} AND {time} >= {since}"
+    " AND {time} < {before} AND result_id <= lapse.newest{condition}) AS measured FROM lapse)"
     " SELECT r.instance_id, r.measured_at_s, r.status, coalesce(r.summary, ''),"
     " coalesce(r.message_id, ''), r.source_id, '', coalesce(r.monitoring_host, ''), r.result_id"
     " FROM last_result AS l JOIN report_result AS r"
     " ON r.instance_id = l.instance_id AND r.{time} = l.measured WHERE {window}"
 )
 _TIME = {
-    "sqlite": {"time": "measured_at_s", "since": "gap.since", "before": "gap.before"},
+    "sqlite": {"time": "measured_at_s", "since": "lapse.since", "before": "lapse.before"},
     "postgresql": {
         "time": "measured_at",
-        "since": "to_timestamp(gap.since)",
-        "before": "to_timestamp(gap.before)",
+        "since": "to_timestamp(lapse.since)",
+        "before": "to_timestamp(lapse.before)",
     },
 }
 _PUBLISHERS = "SELECT source_id, publisher FROM report_source WHERE source_id IN :sources"
@@ -117,10 +117,10 @@ class Ignored(NamedTuple):
     exclusion: Exclusion
 
 
-class Gap(NamedTuple):
-    """A time without results, which began `before` a second: the last result since another is why.
+class Lapse(NamedTuple):
+    """The end of a metric's last valid result: the newest one of [since, before) explains it.
 
-    Only results up to the `newest` are known to the run.
+    The run knows only results up to the `newest` (a result_id).
     """
 
     instance: Instance
@@ -326,12 +326,12 @@ def first_second(run: PublishedRun, metric: str) -> int:
     return run.start - run.profile.look_back_of(metric) * DAY_S
 
 
-def gap_of(segment: Segment, run: PublishedRun) -> Gap | None:
-    """The gap of a metric that was MISSING because its last result was no longer valid."""
+def lapse_of(segment: Segment, run: PublishedRun) -> Lapse | None:
+    """The lapse of a metric that was MISSING because its last result was no longer valid."""
     instance = instance_of(segment)
     if segment.status != "MISSING" or run.profile.validity(instance[2]) is None:
         return None
-    return Gap(instance, first_second(run, instance[2]), segment.start, run.newest_result)
+    return Lapse(instance, first_second(run, instance[2]), segment.start, run.newest_result)
 
 
 def read_results(
@@ -340,21 +340,21 @@ def read_results(
     instances: Collection[Instance],
     *,
     with_ok: bool = True,
-    gaps: Sequence[Gap] = (),
+    lapses: Sequence[Lapse] = (),
     at_most: int | None = None,
     archive: OpenArchive = no_archive,
 ) -> ReadResults:
     """The results of the instances on the days of the runs and before them, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
-    `with_ok`, results sent as OK are left out, unless they are the last before one of the `gaps`, a
-    threshold may have made them worse, or they don't exist because their monitoring host was
+    `with_ok`, results sent as OK are left out, unless they are the last before one of the `lapses`,
+    a threshold may have made them worse, or they don't exist because their monitoring host was
     excluded. Days that the database no longer has are read from the archive.
     """
     with_ok = with_ok or any(run.profile.thresholds for run in runs)
-    gaps = () if with_ok else gaps
+    lapses = () if with_ok else lapses
     read = ReadResults()
-    results, last = _stored(connection, runs, instances, with_ok, gaps, at_most)
+    results, last = _stored(connection, runs, instances, with_ok, lapses, at_most)
     if instances and (gone := _days_gone(connection, runs)):
         from sam_pipeline.spark_jobs.inputs.archive import reading  # slow to import
 
@@ -367,7 +367,7 @@ def read_results(
             for of_database in (results, last)
         )
         found = reading.results_of_hosts(archived, {host for _, host, _ in instances})
-        of_archive, last_of_archive = _archived(found, runs, instances, with_ok, gaps)
+        of_archive, last_of_archive = _archived(found, runs, instances, with_ok, lapses)
         results += of_archive
         last += last_of_archive
     results.sort(key=_in_order, reverse=True)
@@ -419,18 +419,18 @@ def _archived(
     runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     with_ok: bool,
-    gaps: Sequence[Gap],
+    lapses: Sequence[Lapse],
 ) -> tuple[list[Result], list[Result]]:
-    """The results that the archive has, and the last before gaps.
+    """The results that the archive has, and the last before lapses.
 
     Without `with_ok` the former are only those not OK, or excluded.
     """
     profile = runs[-1].profile
     exclusions = [exclusion for run in runs for exclusion in run.exclusions]
-    results, last = [], dict[Gap, Result]()
-    gaps_of: dict[Instance, list[Gap]] = {}
-    for gap in gaps:
-        gaps_of.setdefault(gap.instance, []).append(gap)
+    results, last = [], dict[Lapse, Result]()
+    lapses_of: dict[Instance, list[Lapse]] = {}
+    for lapse in lapses:
+        lapses_of.setdefault(lapse.instance, []).append(lapse)
     for host, flavour, metric, vo, fqan, *others in all_found:
         instance = (flavour, host, metric)
         if instance in instances and profile.vo in (None, vo) and profile.fqan in (None, fqan):
@@ -438,10 +438,10 @@ def _archived(
             if with_ok or result.status != "OK" or exclusion_of(result, exclusions):
                 results.append(result)
             else:
-                for gap in gaps_of.get(instance, ()):
-                    newest = last[gap].measured if gap in last else gap.since
-                    if newest <= result.measured < gap.before:
-                        last[gap] = result
+                for lapse in lapses_of.get(instance, ()):
+                    newest = last[lapse].measured if lapse in last else lapse.since
+                    if newest <= result.measured < lapse.before:
+                        last[lapse] = result
     return results, list(last.values())
 
 
@@ -450,10 +450,10 @@ def _stored(
     runs: Sequence[PublishedRun],
     instances: Collection[Instance],
     with_ok: bool,
-    gaps: Sequence[Gap],
+    lapses: Sequence[Lapse],
     at_most: int | None,
 ) -> tuple[list[Result], list[Result]]:
-    """The results that the database has, and the last before gaps.
+    """The results that the database has, and the last before lapses.
 
     Without `with_ok` the former are only those not OK, or excluded.
     """
@@ -488,7 +488,7 @@ def _stored(
     rows: list[Any] = []
     for chunk in _chunks(instance_of):
         rows += connection.execute(statement, {"instances": chunk, **bounds})
-    last_rows = _last_rows(connection, instance_of, gaps, excluded, of_hosts)
+    last_rows = _last_rows(connection, instance_of, lapses, excluded, of_hosts)
     # Far fewer than the results that have them.
     statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
     publishers = {
@@ -511,28 +511,28 @@ def _stored(
 def _last_rows(
     connection: Connection,
     instance_of: Mapping[int, Instance],
-    gaps: Iterable[Gap],
+    lapses: Iterable[Lapse],
     excluded: str,
     of_hosts: Mapping[str, str],
 ) -> list[Any]:
-    """The rows of the last results before gaps, without those of excluded monitoring hosts."""
+    """The rows of the last results before lapses, without those of excluded monitoring hosts."""
     ids_of: dict[Instance, list[int]] = {}
     for instance_id, instance in instance_of.items():
         ids_of.setdefault(instance, []).append(instance_id)
-    with_ids = [(i, *gap[1:]) for gap in gaps for i in ids_of.get(gap.instance, ())]
+    with_ids = [(i, *lapse[1:]) for lapse in lapses for i in ids_of.get(lapse.instance, ())]
     rows: list[Any] = []
-    for at in range(0, len(with_ids), _MAX_GAPS):
-        chunk = with_ids[at : at + _MAX_GAPS]
-        # The window of all gaps, by which PostgreSQL chooses partitions before it starts.
-        bound: dict[str, Any] = {"start": min(gap[1] for gap in chunk), **of_hosts}
-        bound["end"] = max(gap[2] for gap in chunk)
+    for at in range(0, len(with_ids), _MAX_LAPSES):
+        chunk = with_ids[at : at + _MAX_LAPSES]
+        # The window of all lapses, by which PostgreSQL chooses partitions before it starts.
+        bound: dict[str, Any] = {"start": min(lapse[1] for lapse in chunk), **of_hosts}
+        bound["end"] = max(lapse[2] for lapse in chunk)
         values = []
-        for number, gap in enumerate(chunk):
-            names = [f"{name}_{number}" for name in Gap._fields]
-            bound |= dict(zip(names, gap, strict=True))
+        for number, lapse in enumerate(chunk):
+            names = [f"{name}_{number}" for name in Lapse._fields]
+            bound |= dict(zip(names, lapse, strict=True))
             values.append(f"({', '.join(f':{name}' for name in names)})")
         statement = _LAST_RESULTS.format(
-            gaps=", ".join(values),
+            lapses=", ".join(values),
             window=WINDOW[connection.dialect.name],
             condition=f" AND coalesce(NOT ({excluded}), true)" if excluded else "",
             **_TIME[connection.dialect.name],
