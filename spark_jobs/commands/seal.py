@@ -256,9 +256,10 @@ def _dry_run(args: argparse.Namespace, month: Period) -> int:
                 }
             )
             if not args.json:
-                would = f"{plural(figures, 'figure')} of {plural(days, 'day')} would change"
-                print_lines(f"{name} {month.first:%Y-%m}: would be revision {revision}, {would}")
-                print_lines(*moved_lines(moved, is_sealed=False))
+                line = f"{name} {month.first:%Y-%m}: would be revision {revision}"
+                if sealed:
+                    line += f", {plural(figures, 'figure')} of {plural(days, 'day')} would change"
+                print_lines(line, *(moved_lines(moved, is_sealed=False) if sealed else ()))
                 print_lines("look at these before you seal it:" if points else "nothing to look at")
                 print_lines(*(f"  {point}" for point in points))
     if args.json:
