@@ -176,6 +176,11 @@ class Month:
         return str(self.seal.newest) if self.seal else ""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all its days are over and were computed, so that it can be sealed."""
+        return self.until is None and len(self.runs) == self.period.last.day
+
+    @property
     def waiting(self) -> str:
         """What the next seal would change; empty if no candidate changes a figure."""
         if not self.seal or not self.seal.figures:

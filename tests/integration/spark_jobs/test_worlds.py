@@ -180,8 +180,19 @@ def test_each_revision_keeps_the_figures_of_what_was_known_when_it_was_sealed(
     monkeypatch: pytest.MonkeyPatch,
     number: int,
 ) -> None:
+    check_revisions(spark, databases, tmp_path, monkeypatch, drawn_batch(OF_REVISIONS, number, 15))
+
+
+def check_revisions(
+    spark: SparkContext,
+    databases: Databases,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: Batch,
+) -> None:
     """Half of the results, downtimes, exclusions and members of groups arrive after a seal."""
-    batch, random = drawn_batch(OF_REVISIONS, number, 15), Random(number)
+    number = batch.setting.first_day.toordinal()
+    random = Random(number)
     known = replace(batch, worlds=[halved(world, random) for world in batch.worlds])
     reports = [profile.name for profile in batch.profiles]
     monkeypatch.setattr(seal, "complete_reports", lambda *_: reports)  # whole months would be many

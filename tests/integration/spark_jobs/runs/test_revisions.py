@@ -185,7 +185,7 @@ def test_revisions_that_do_not_exist_are_usage_errors(
 
 @only_on("sqlite")
 def test_a_dry_run_lists_what_to_look_at_before_the_seal(
-    engine: Engine, sam_report: SamReport, report: Profile
+    engine: Engine, sam_report: SamReport, report: Profile, tmp_path: Path
 ) -> None:
     for offset in range(31):
         day = FIRST + timedelta(days=offset)
@@ -204,6 +204,8 @@ def test_a_dry_run_lists_what_to_look_at_before_the_seal(
     assert "ping of CE" in silent_probe and f"{FIRST + timedelta(days=5)}" in silent_probe
     assert "D7" in late and "after it had begun" in late
     assert all(point in text for point in document["checklist"])
+    sam_report("pages", *OF_MONTH, "--out", tmp_path / "pages")
+    assert "not sealed" in (tmp_path / f"pages/test/{MONTH}/index.html").read_text()
 
 
 @only_on("sqlite")
