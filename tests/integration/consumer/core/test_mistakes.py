@@ -131,7 +131,7 @@ def test_a_publisher_without_room_for_letters_waits_at_its_broker_and_others_go_
     site.run("dead-letter", "replay", "--reason", "not-authorised")
     site.drain()
 
-    assert "left alone" in refused.log
+    assert "is not read for now" in refused.log
     assert refused.code == 69
     assert kept < len(waiting)
     rows = [key for key in row_keys(site) if not key.startswith("stranger")]
