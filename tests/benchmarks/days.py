@@ -38,13 +38,13 @@ PARTITION = "CREATE TABLE {name} (LIKE metric_result INCLUDING DEFAULTS INCLUDIN
 RESULTS = """
 INSERT INTO {name} (
     result_id, measured_at, instance_id, gatherer_id, source_id, status,
-    summary, performance_data, message_id
+    has_details, summary, performance_data, message_id
 )
 SELECT nextval('metric_result_result_id_seq'), ordered.* FROM (SELECT
     to_timestamp(start + n * :interval + instance_id * 7919 % :interval) AS moment,
     instance_id, gatherer_id, source_id,
     CASE WHEN abs(hashint8(run) % 100) < 97 THEN 0 ELSE 1 + abs(hashint8(run + 1) % 3) END,
-    'job finished in ' || run % 400 || ' s', 'time=' || run % 400 || 's;400;600;0',
+    false, 'job finished in ' || run % 400 || ' s', 'time=' || run % 400 || 's;400;600;0',
     lpad(CAST(run AS text), 32, '0')
 FROM gatherer AS g, result_source, generate_series(0, :results - 1) AS n,
     LATERAL (SELECT CAST(:start AS bigint) AS start) AS s,
