@@ -34,7 +34,7 @@ from sam_pipeline.publisher.delivery.publication import (
 )
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
-from sam_pipeline.publisher.probe.input import Found, Intake, RefusedRecord, bursts
+from sam_pipeline.publisher.probe.input import Found, RecordRules, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import Fifo, PassiveResults
 from sam_pipeline.publisher.probe.values import this_host
 from sam_pipeline.publisher.settings import PublisherConfig, advice_without_brokers
@@ -127,7 +127,7 @@ def handle(args: argparse.Namespace) -> int:
     def completed(record: Record) -> Record:
         return {"gatheredAt": host, **config.completed({**shared, **record})}
 
-    results = PassiveResults(naming, Intake(config.message_class, clock, completed, fit))
+    results = PassiveResults(naming, RecordRules(config.message_class, clock, completed, fit))
     refused: list[RefusedRecord] = []
     counts = Counter[str]()
 

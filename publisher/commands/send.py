@@ -22,7 +22,7 @@ from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.outgoing import fitted_record, outgoing, require_deliverable
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.termination import Termination
-from sam_pipeline.publisher.probe.input import Intake, RefusedRecord, bursts, read_files
+from sam_pipeline.publisher.probe.input import RecordRules, RefusedRecord, bursts, read_files
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -84,8 +84,8 @@ def handle(args: argparse.Namespace) -> int:
         if built_in(config.message_class) is METRIC_OUTPUT:
             require_set_clock(now())
         fit = partial(fitted_record, config=config, headers=headers)
-        intake = Intake(config.message_class, now, config.completed, fit)
-        found = read_files(args.files, intake, patience)
+        rules = RecordRules(config.message_class, now, config.completed, fit)
+        found = read_files(args.files, rules, patience)
         max_records = 1 if args.one_per_message else MAX_RECORDS
         return bursts(found, report, config.message_class, headers, max_records)
 

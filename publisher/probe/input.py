@@ -71,7 +71,7 @@ class RefusedRecord(NamedTuple):
 Found = Union[Record, RefusedRecord, Pause]
 
 
-class Intake(NamedTuple):
+class RecordRules(NamedTuple):
     """How the fields that were read become the records that are sent."""
 
     message_class: str
@@ -97,7 +97,7 @@ class Intake(NamedTuple):
 
 
 def read_files(
-    names: Sequence[str], intake: Intake, patience: PipePatience | None = None
+    names: Sequence[str], rules: RecordRules, patience: PipePatience | None = None
 ) -> Iterator[Found]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
@@ -114,7 +114,7 @@ def read_files(
         with InputFile(name, patience=patience) as file:
             for block in read_blocks(file):
                 if isinstance(block, InputBlock):
-                    yield from read_records(block, intake)
+                    yield from read_records(block, rules)
                 else:
                     yield block
 
@@ -185,9 +185,9 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]
         yield InputBlock(file.name, body, line)
 
 
-def read_records(source: InputBlock, intake: Intake) -> Iterator[Record | RefusedRecord]:
+def read_records(source: InputBlock, rules: RecordRules) -> Iterator[Record | RefusedRecord]:
     """The records of a block in order: each as it will be sent, or why it is refused."""
-    known, now = built_in(intake.message_class), intake.clock()
+    known, now = built_in(rules.message_class), rules.clock()
     items = (
         read_json(source.body) if source.is_json else read_wlcg(source.body, message_class=known)
     )
@@ -198,7 +198,7 @@ def read_records(source: InputBlock, intake: Intake) -> Iterator[Record | Refuse
             for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
-            yield from intake.records(item.fields, len(item.raw), now)
+            yield from rules.records(item.fields, len(item.raw), now)
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Union
 
 from sam_pipeline.publisher.errors import FifoError
-from sam_pipeline.publisher.probe.input import Found, Intake, Pause, RefusedRecord
+from sam_pipeline.publisher.probe.input import Found, Pause, RecordRules, RefusedRecord
 from sam_pipeline.schema.errors import CANNOT_CREATE, NO_PERMISSION, RecordRefused
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile, Pipe, PipePatience
 from sam_pipeline.schema.records.passive import (
@@ -189,7 +189,7 @@ class PassiveResults(NamedTuple):
     """How check results become records."""
 
     naming: Naming
-    intake: Intake
+    rules: RecordRules
 
     def of_lines(self, name: str, lines: Iterable[Union[InputLine, Pause]]) -> Iterator[Found]:
         """The records of external commands of Nagios; empty lines are ignored."""
@@ -247,9 +247,9 @@ class PassiveResults(NamedTuple):
                 yield RefusedRecord(file.name, 1, refusal.reason, text)
 
     def _records(self, result: CheckResult) -> Iterable[Record]:
-        now = self.intake.clock()
+        now = self.rules.clock()
         record = record_of_result(result, self.naming, now)
-        return self.intake.records(record, sum(map(len, record.values())), now)
+        return self.rules.records(record, sum(map(len, record.values())), now)
 
 
 def _lines(file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Union[InputLine, Pause]]:

@@ -53,7 +53,7 @@ at its end, and neither is part of the mean time to repair (MTTR). The mean time
 (MTBF) is the time in which the site was up, divided by the number of incidents.
 
 --by cause lists messages with which incidents began at three or more sites within one interval of
-the probe, where chance is no explanation, and who measured them: look at the probe or the broker.
+the probe, unless chance explains them, and who measured them: look at the probe or the broker.
 """
 
 

@@ -23,12 +23,8 @@ from sam_pipeline.spark_jobs.command_line import (
     revision_argument,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.explain.revisions import (
-    checklist,
-    moved_figures,
-    moved_json,
-    moved_lines,
-)
+from sam_pipeline.spark_jobs.explain.checklist import checklist
+from sam_pipeline.spark_jobs.explain.revisions import moved_figures, moved_json, moved_lines
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
 from sam_pipeline.spark_jobs.runs.published import published_reports
 from sam_pipeline.spark_jobs.runs.record import run_lock

@@ -206,7 +206,7 @@ class FigureTable(ReportTable):
                     missed=[miss.figure for miss in misses],
                     revision=self.revision,
                 ),
-                *in_table(target=_verdict(figure, "missed" if misses else "met")),
+                *in_table(target=self.targets.verdict(self.level, figure)),
             ]
 
     def notes(self) -> Iterator[str]:
@@ -258,7 +258,7 @@ class MonthTable(ReportTable):
             before = figure_of.get((figure.names, month_before), unknown)
             misses = figure.misses(self.targets[month.month].of(self.level, figure.names))
             ends_bad_row = (figure.names, month.month) in self._ends_of_bad_rows
-            verdict = "missed" if misses else "met"
+            verdict = self.targets[month.month].verdict(self.level, figure)
             if ends_bad_row:
                 verdict += f", {IN_A_ROW} in a row"
             of_month = month_of(month.month)
@@ -278,7 +278,7 @@ class MonthTable(ReportTable):
                     missed=[miss.figure for miss in misses],
                     bad_months_in_a_row=ends_bad_row,
                 ),
-                *in_table(target=_verdict(figure, verdict)),
+                *in_table(target=verdict),
             ]
 
     def notes(self) -> Iterator[str]:
@@ -329,12 +329,6 @@ def _about_groups(table: ReportTable, figures: Iterable[Figure]) -> Iterator[str
         yield f"weights{on_days}: {ARGO_WEIGHTS}"
     for names in dict.fromkeys(figure.names for figure in figures if figure.has_no_weight):
         yield f"no figure of {' '.join(names)}: all its sites with a figure have the weight 0"
-
-
-def _verdict(figure: Figure, of_targets: str) -> str:
-    if figure.has_no_weight:
-        return "weight 0"
-    return "no data" if figure.availability is None else of_targets
 
 
 def _change(name: str, value: Fraction | None, before: Fraction | None) -> TableCell:

@@ -109,6 +109,10 @@ def with_causes(incident: Incident, failures: Iterable[Failure]) -> Incident:
     return replace(incident, causes=causes(during.values()))
 
 
+def longest_first(incidents: Iterable[Incident]) -> list[Incident]:
+    return sorted(incidents, key=lambda i: (-i.duration_s, i.start, i.site))
+
+
 def in_order(incidents: Iterable[Incident]) -> list[Incident]:
     """The incidents in order of time, then by site."""
     return sorted(incidents, key=lambda incident: (incident.start, incident.site))
@@ -160,7 +164,7 @@ class ReportIncidents:
 
     @property
     def longest_first(self) -> list[Incident]:
-        return sorted(self.incidents, key=lambda i: (-i.duration_s, i.start, i.site))
+        return longest_first(self.incidents)
 
     @cached_property
     def shared(self) -> list[SharedCause]:
@@ -273,7 +277,7 @@ def shared_causes(incidents: Iterable[Incident], period_s: int) -> list[SharedCa
 
 
 def _chance(events: int, usual: float) -> float:
-    """At most how likely it is that at least so many events happen, if `usual` ones do (Poisson).
+    """An upper bound on the probability of `events` or more, if `usual` are expected (Poisson).
 
     The terms of the distribution from there on decrease faster than a geometric series.
     """
@@ -299,6 +303,18 @@ def _shared(together: Sequence[tuple[Incident, Cause]]) -> SharedCause:
     )
 
 
+def incidents_without_causes(
+    connection: Connection, report: str, period: Period, site: str | None = None
+) -> dict[str, list[Incident]]:
+    """The incidents of all sites, or of one, by site: quick to read, as no result is looked up."""
+    of_sites: dict[str, list[Segment]] = {}
+    for segment in timeline(connection, report, period, site=site, level=SITE):
+        of_sites.setdefault(segment.names[0], []).append(segment)
+    return {
+        name: find_incidents(name, segments, period.start) for name, segments in of_sites.items()
+    }
+
+
 def read_incidents(
     connection: Connection,
     report: str,
@@ -308,12 +324,9 @@ def read_incidents(
 ) -> ReportIncidents:
     """The incidents of a report, or of one of its sites, over a period."""
     runs = published_runs(connection, report, period)
-    of_sites: dict[str, list[Segment]] = {}
-    for segment in timeline(connection, report, period, site=site, level=SITE):
-        of_sites.setdefault(segment.names[0], []).append(segment)
     incidents: list[Incident] = []
-    for name, segments in of_sites.items():
-        if found := find_incidents(name, segments, period.start):
+    for name, found in incidents_without_causes(connection, report, period, site).items():
+        if found:
             # The levels below the site are read for the days of the incidents only.
             touched = [run for run in runs if _touches(run, found)]
             run_of = {run.day: run for run in touched}

@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.explain.as_text import downtime_text, exclusion_tex
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure
-from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, rounded, short
 from sam_pipeline.spark_jobs.runs.changes import (
     DOWNTIMES,
@@ -25,12 +25,17 @@ from sam_pipeline.spark_jobs.runs.changes import (
     INPUTS,
     changed_announcements,
 )
-from sam_pipeline.spark_jobs.runs.published import Names, candidates, day_members, published_runs
-from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
+from sam_pipeline.spark_jobs.runs.published import Names, day_members
+from sam_pipeline.spark_jobs.runs.summary import (
+    MET,
+    MISSED,
+    NO_DATA,
+    period_figures,
+    period_targets,
+)
 
-MET, MISSED, NO_DATA = "met", "missed", "no data"
 _FIGURES = ("availability", "reliability", "unknown")
-# Of the exclusions, downtimes or sites that explain a figure.
+# The reasons that a figure names at most.
 _MAX_NAMED = 5
 _CHANGES = (
     "SELECT DISTINCT c.day, c.old_run_id, c.run_id, c.level, c.names, c.old, c.new, c.reason"
@@ -41,12 +46,6 @@ _CHANGES = (
     " AND c.run_id NOT IN (SELECT run_id FROM report_revision"
     " WHERE report = :report AND month = :month AND revision = :before)"
     " ORDER BY c.day, c.run_id"
-)
-_SILENT = (
-    "SELECT service_flavour, metric_name, day FROM status_trend"
-    " WHERE report = :report AND day BETWEEN :first AND :last AND level = 'metric'"
-    " GROUP BY service_flavour, metric_name, day"
-    f" HAVING sum(missing_s) = sum({' + '.join(SECONDS)}) ORDER BY 1, 2, 3"
 )
 
 
@@ -116,8 +115,8 @@ def moved_figures(
                 names,
                 old.get(names),
                 new.get(names),
-                _verdict(targets[0], level, names, old.get(names)),
-                _verdict(targets[1], level, names, new.get(names)),
+                targets[0].verdict(level, old.get(names)),
+                targets[1].verdict(level, new.get(names)),
                 changes.because(level, names),
                 changes.days(level, names),
             )
@@ -134,12 +133,6 @@ def _shown(figure: Figure | None) -> tuple[object, ...] | None:
         return None
     values = (figure.availability, figure.reliability, figure.unknown)
     return (*map(rounded, values), figure.sites_expected, figure.sites_known)
-
-
-def _verdict(targets: PeriodTargets, level: str, names: Names, figure: Figure | None) -> str:
-    if figure is None or figure.availability is None:
-        return NO_DATA
-    return MISSED if figure.misses(targets.of(level, names)) else MET
 
 
 class _Changes:
@@ -283,7 +276,7 @@ def moved_lines(moved: Sequence[Moved], *, is_sealed: bool = True) -> list[str]:
 
 
 def in_words(moved: Sequence[Moved]) -> str:
-    """How many sites and groups moved, and which verdicts: "20 sites and 3 groups moved; …"."""
+    """How many figures and which verdicts moved: "moved: 20 sites; newly met: SITE-A"."""
     numbers = [
         plural(count, level)
         for level in (SITE, GROUP)
@@ -301,47 +294,3 @@ def in_words(moved: Sequence[Moved]) -> str:
         )
     ]
     return "; ".join([f"moved: {' and '.join(numbers)}", *(newly or ["no verdict changed"])])
-
-
-def checklist(connection: Connection, report: str, month: Period) -> list[str]:
-    """What to look at before a month is sealed, a line each; empty if nothing is unusual.
-
-    These are days without results, metrics without any status on a whole day, sites that were not
-    known for longer than their target allows, counted downtimes that were announced after they had
-    begun, and candidates, which another seal publishes.
-    """
-    runs = published_runs(connection, report, month)
-    points = []
-    if empty := [run.day for run in runs if not run.results_read]:
-        points.append(f"no results on {in_ranges(empty)}")
-    silent: dict[str, list[date]] = {}
-    for flavour, metric, day in connection.execute(
-        text(_SILENT), {"report": report, **month.bounds}
-    ):
-        if as_day(day) not in empty:
-            silent.setdefault(f"{metric} of {flavour}", []).append(as_day(day))
-    points += [
-        f"{metric}: no status at any site on {in_ranges(on)}" for metric, on in silent.items()
-    ]
-    targets = period_targets(connection, report, month)
-    unknown = [
-        f"{site} ({short(figure.unknown, 1)} %)"
-        for figure in period_figures(connection, report, SITE, month)
-        for (site,) in [figure.names]
-        if figure.unknown is not None and figure.unknown > targets.of_site(site).unknown
-    ]
-    if unknown:
-        points.append(f"not known for too long: {', '.join(unknown)}")
-    late = dict.fromkeys(
-        downtime
-        for run in runs
-        for downtime in run.downtimes
-        if downtime.is_late and run.counts(downtime)
-    )
-    points += [downtime_text(downtime) for downtime in late]
-    waiting = candidates(connection, report, month)
-    if waiting:
-        figures = plural(sum(candidate.figures for candidate in waiting), "figure")
-        days = in_ranges(candidate.day for candidate in waiting)
-        points.append(f"candidates of {days} wait: they change {figures}")
-    return points

@@ -6,13 +6,19 @@ links to the months that have pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 
 from sqlalchemy import Connection
 
-from sam_pipeline.spark_jobs.explain.incidents import Incident, find_incidents, read_incidents
+from sam_pipeline.spark_jobs.explain.incidents import (
+    Incident,
+    incidents_without_causes,
+    longest_first,
+    read_incidents,
+)
 from sam_pipeline.spark_jobs.pages.verdict import (
     Cell,
     PeriodTotals,
@@ -23,16 +29,15 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 )
 from sam_pipeline.spark_jobs.pages.writer import INDEX, PageFiles, month_path
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
+from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
-from sam_pipeline.spark_jobs.runs.months import report_history
+from sam_pipeline.spark_jobs.runs.months import ReportHistory, report_history
 from sam_pipeline.spark_jobs.runs.published import (
-    Segment,
     published_runs,
-    timeline,
     until_of,
 )
 from sam_pipeline.spark_jobs.runs.seal import Revision, seals
-from sam_pipeline.spark_jobs.runs.summary import period_figures, period_targets
+from sam_pipeline.spark_jobs.runs.summary import PeriodTargets, period_figures, period_targets
 from sam_pipeline.sql.archive.store import OpenArchive
 
 _WORST = 3
@@ -93,9 +98,20 @@ def year_view(
         month: f"{month:%Y-%m}/{INDEX}" if files.recorded(month_path(report, month)) else ""
         for month in months
     }
-    rows = {
-        level: list(_rows(connection, report, level, period, months)) for level in (SITE, GROUP)
+    history = report_history(connection, report, period)
+    targets = period_targets(connection, report, period)
+    targets_of = {
+        month: period_targets(connection, report, month_of(month))
+        for month in months
+        if history.in_month(SITE, month)
     }
+    rows = {}
+    for level in (SITE, GROUP):
+        of_year = sorted(
+            period_figures(connection, report, level, period),
+            key=lambda figure: worst_first(figure, targets.of(level, figure.names)),
+        )
+        rows[level] = list(_rows(level, of_year, history, targets, targets_of, months))
     groups: dict[str, list[YearRow]] = {}
     for (group_type, name), row in rows[GROUP]:
         groups.setdefault(group_type, []).append(YearRow(name, row.total, row.months))
@@ -119,24 +135,18 @@ def year_view(
 
 
 def _rows(
-    connection: Connection, report: str, level: str, period: Period, months: Sequence[date]
+    level: str,
+    of_year: Sequence[Figure],
+    history: ReportHistory,
+    targets: PeriodTargets,
+    targets_of: Mapping[date, PeriodTargets],
+    months: Sequence[date],
 ) -> Iterator[tuple[tuple[str, ...], YearRow]]:
-    """The rows of sites or groups, the worst of the year first."""
-    history = report_history(connection, report, period)
-    targets = period_targets(connection, report, period)
+    """The rows of sites or groups, in the order of their figures of the year."""
     figures = {
         month: {figure.names: figure for figure in history.in_month(level, month)}
         for month in months
     }
-    targets_of = {
-        month: period_targets(connection, report, month_of(month))
-        for month in months
-        if figures[month]
-    }
-    of_year = sorted(
-        period_figures(connection, report, level, period),
-        key=lambda figure: worst_first(figure, targets.of(level, figure.names)),
-    )
     for number, figure in enumerate(of_year):
         cells = [
             availability_cell(of_month, targets_of[month].of(level, figure.names), 1)
@@ -152,16 +162,9 @@ def worst_incidents(
     connection: Connection, report: str, period: Period, archive: OpenArchive
 ) -> list[Incident]:
     """The longest incidents of the period, with their causes."""
-    of_sites: dict[str, list[Segment]] = {}
-    for segment in timeline(connection, report, period, level=SITE):
-        of_sites.setdefault(segment.names[0], []).append(segment)
-    incidents = [
-        incident
-        for site, segments in of_sites.items()
-        for incident in find_incidents(site, segments, period.start)
-    ]
+    of_sites = incidents_without_causes(connection, report, period).values()
     worst = []
-    for found in sorted(incidents, key=lambda i: (-i.duration_s, i.start, i.site))[:_WORST]:
+    for found in longest_first(chain.from_iterable(of_sites))[:_WORST]:
         days = Period(moment(found.start).date(), moment(found.end - 1).date())
         read = read_incidents(connection, report, days, found.site, archive).incidents
         causes = [each.causes for each in read if each.touches(found.start, found.end)]

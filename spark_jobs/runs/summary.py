@@ -31,6 +31,9 @@ from sam_pipeline.spark_jobs.runs.published import (
     until_of,
 )
 
+MET, MISSED, NO_DATA = "met", "missed", "no data"
+"""A figure compared with its targets, in words."""
+
 _NEWEST_PROFILE = (
     "SELECT profile FROM report_run WHERE report = :report AND {}"
     " AND day BETWEEN :first AND :last ORDER BY day DESC LIMIT 1"
@@ -100,6 +103,12 @@ class PeriodTargets:
             group_type, name = names
             return self.profile.targets_of_group((group_type, name))
         return self.of_site(names[0])
+
+    def verdict(self, level: str, figure: Figure | None) -> str:
+        """MET, MISSED, or NO_DATA if there is no figure or it has no value."""
+        if figure is None or figure.availability is None:
+            return NO_DATA
+        return MISSED if figure.misses(self.of(level, figure.names)) else MET
 
 
 def period_targets(

@@ -421,14 +421,14 @@ def test_a_time_without_results_names_the_last_one_on_the_page_and_in_explain_al
     sam_report("pages", "--day", DAY, "--out", "out")
     page = (tmp_path / "out/test/2026-11/A.html").read_text()
 
-    for day, told in (
+    for day, words in (
         (DAY, "no result for 5 h; the last one, 2026-11-14T08:00:00Z OK OK says <ping> (of-08:00)"),
         (DAY, "no result for 11 h; the last one, 2026-11-14T13:00:00Z OK"),
         (DAY + timedelta(days=1), "no result for 1 d 11 h; the last one, 2026-11-14T13:00:00Z OK"),
     ):
         explained = sam_report("explain", "--day", day, "--site", "A").out
-        assert told in " ".join(explained.split())
-        assert told in unescape(section_of(page, day))
+        assert words in " ".join(explained.split())
+        assert words in unescape(section_of(page, day))
     assert "no result since" not in page
 
 
@@ -459,14 +459,14 @@ def test_the_page_of_a_month_says_who_missed_why_and_what_happened_to_many(
     page = (tmp_path / "out/test/2026-11/index.html").read_text()
 
     top = " ".join(re.sub("<[^>]*>", "", page[: page.index('id="days"')]).split())
-    for told in (
+    for words in (
         "E: availability 4.17 is below 80; reliability 4.17 is below 85.",
         "23 h from 14 November, 01:00, open at the end: disk &lt;full&gt; (CE ping)",
         "F: availability 0.00 is below 80. Announced downtime for 1 d: G3: A new room",
         "G: unknown 100.00 is above 10. Missing 100.0 % of the time, most on 14 November",
         "14 November, 09:30 to 09:45: 4 sites, measured by nagios2: no route to *",
     ):
-        assert told in top
+        assert words in top
     assert "Change: of the availability, against October." in page
     row = page[page.index('data-groups="tier 1"') :]
     assert row[: row.index("</tr>") if "</tr>" in row else 400].count("<td>-95.83") == 1

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.publisher.errors import FifoError
-from sam_pipeline.publisher.probe.input import Found, Intake, Pause, RefusedRecord
+from sam_pipeline.publisher.probe.input import Found, Pause, RecordRules, RefusedRecord
 from sam_pipeline.publisher.probe.passive import (
     FIFO_BYTES,
     MAX_DOCUMENT_BYTES,
@@ -134,7 +134,7 @@ def test_however_the_bytes_arrive_the_lines_are_the_same(data: bytes, cuts: list
 
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-RESULTS = PassiveResults(Naming("CE"), Intake(METRIC_OUTPUT.name, lambda: NOW))
+RESULTS = PassiveResults(Naming("CE"), RecordRules(METRIC_OUTPUT.name, lambda: NOW))
 GOOD = b"[1795176000] PROCESS_SERVICE_CHECK_RESULT;ce01;m;0;OK"
 
 

@@ -15,8 +15,8 @@ import pytest
 from sam_pipeline.publisher.probe import input as records
 from sam_pipeline.publisher.probe.input import (
     InputBlock,
-    Intake,
     Pause,
+    RecordRules,
     RefusedRecord,
     read_files,
     read_records,
@@ -31,7 +31,7 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_message, metric_result
 
-METRICS = Intake(METRIC_OUTPUT.name, lambda: NOW)
+METRICS = RecordRules(METRIC_OUTPUT.name, lambda: NOW)
 
 RECORDS = [metric_result(hostName=f"ce{number}.example.org") for number in range(50)]
 WLCG = "".join(map(write_wlcg, RECORDS))
@@ -46,7 +46,7 @@ JSON_FORMS = {
 
 def read(body: str | bytes, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
     Path("in.txt").write_bytes(body if isinstance(body, bytes) else body.encode())
-    return list(read_files(["in.txt"], Intake(message_class, lambda: NOW)))
+    return list(read_files(["in.txt"], RecordRules(message_class, lambda: NOW)))
 
 
 def refusals(found: list[Record | RefusedRecord]) -> list[tuple[int, str]]:

@@ -114,7 +114,7 @@ MONTH_S = 31 * DAY_S
 def begun(
     site: str, start: int, host: str = "nagios1", text: str = "HTTP 507", rounds: int = 1
 ) -> Incident:
-    """An incident, and the failures of so many rounds of an hourly probe."""
+    """An incident, and the failures of `rounds` rounds of an hourly probe."""
     names = ("CE", f"ce1.{site}", "submit", "CRITICAL")
     failures = [
         Failure(*names, second, text, "", until=second + HOUR, monitoring_host=host)
